@@ -1,0 +1,46 @@
+"""From a checkpoint's config.json to a DecoderSpec with every weight bound to its role."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trtbuild.architectures.binding import Binding, bind
+from trtbuild.architectures.config_reader import ConfigReader
+from trtbuild.architectures.llama import RECIPES
+from trtbuild.architectures.recipe import Recipe, Role
+from trtbuild.architectures.spec import DecoderSpec
+from trtbuild.checkpoint.base import Checkpoint
+from trtbuild.errors import InputError
+
+__all__ = ["Binding", "DecoderSpec", "Recipe", "Role", "known_model_types", "read_decoder"]
+
+
+def known_model_types() -> tuple[str, ...]:
+    """Every `model_type` that has a recipe."""
+    return tuple(sorted(model_type for recipe in RECIPES for model_type in recipe.model_types))
+
+
+def read_decoder(checkpoint: Checkpoint, ignore: Collection[str] = ()) -> Binding:
+    """The decoder that the checkpoint holds: its spec, and each role's tensors, present and of the right shape.
+
+    `ignore` names fields of config.json that the user vouches for. Raises InputError for an unknown `model_type`, a
+    field that no recipe understands, and a tensor that is missing, extra or misshapen.
+    """
+    config = ConfigReader(checkpoint.config, f"{checkpoint.name}/config.json")
+    model_type = config.text("model_type")
+    recipe = next((recipe for recipe in RECIPES if model_type in recipe.model_types), None)
+    if recipe is None:
+        raise InputError(
+            f"{checkpoint.name}/config.json: the model_type {model_type!r} is not known. "
+            f"Known are {', '.join(known_model_types())}."
+        )
+    quantization = config.mapping("quantization_config")
+    if quantization is not None:
+        method = quantization.get("quant_method", "an unnamed method")
+        raise config.refuse(
+            f"the checkpoint is already quantised ({method})",
+            "Take the unquantised one (--precision int4 quantises it).",
+        )
+    spec = recipe.read(config)
+    config.check_all_read(ignore)
+    return bind(checkpoint, recipe, spec)

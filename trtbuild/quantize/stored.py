@@ -1,0 +1,21 @@
+"""How a quantised weight lies in its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trtbuild.checkpoint.base import TensorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Weight:
+    """A projection [out, in] as symmetric INT4 in blocks along the reduction axis, transposed for x @ W.
+
+    W[i, o] = values[i, o] * scales[i // block, o].
+    """
+
+    values: TensorRef
+    """U8 [in, out / 2]: two's-complement nibbles, the even column in the low one (ONNX's INT4 packing)."""
+    scales: TensorRef
+    """[in / block, out] in the network's type, each greater than zero."""
+    block: int

@@ -1,0 +1,99 @@
+"""serving.json: what the model.py inside Triton must know of the build. Standard library only.
+
+This package is copied into every emitted repository as `trtbuild_serving`; it imports nothing of trtbuild outside
+itself (relative imports only), no torch and no transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The static KV cache: per layer two tensors [slots, kv_heads, capacity, head_dim]."""
+
+    layers: int
+    slots: int
+    kv_heads: int
+    capacity: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One optimisation profile of the engine, as (min, opt, max); its place in the list is its index in the plan."""
+
+    name: str
+    batch: tuple[int, int, int]
+    tokens: tuple[int, int, int]
+    kv: tuple[int, int, int]
+
+    def covers(self, batch: int, tokens: int, kv: int) -> bool:
+        return all(
+            low <= value <= high
+            for value, (low, _, high) in ((batch, self.batch), (tokens, self.tokens), (kv, self.kv))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way to run the model, tried in the order of the list when the model loads."""
+
+    kind: str
+    """"tensorrt", "tensorrt_rtx" or "onnxruntime"."""
+    file: str
+    """The plan or the ONNX file, relative to the version's folder."""
+    dtype: str
+    """The type of the KV cache's tensors: "float32", "float16" or "bfloat16"."""
+    version: str = ""
+    """The TensorRT version that built the plan; empty for ONNX."""
+    targets: tuple[str, ...] = ()
+    """Compute capabilities the plan was built for ("sm_89"); empty: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """Everything the serving loop is told; written by the build, read when the model loads."""
+
+    model_name: str
+    vocab_size: int
+    cache: Cache
+    prefill_chunk: int
+    """The most tokens of a prompt that one step takes."""
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    profiles: tuple[Profile, ...]
+    backends: tuple[Backend, ...]
+    max_waiting: int = 256
+    """Requests that may wait for a slot inside the model; one more is refused."""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> ServingConfig:
+        """Raises ValueError, saying which field, for anything but what `to_json` of this version writes."""
+        data: dict[str, Any] = json.loads(text)
+        found = data.pop("format", None)
+        if found != FORMAT:
+            raise ValueError(f"serving.json has format {found}, this package reads {FORMAT}: rebuild the repository")
+        try:
+            data["cache"] = Cache(**data["cache"])
+            data["profiles"] = tuple(
+                Profile(p["name"], tuple(p["batch"]), tuple(p["tokens"]), tuple(p["kv"])) for p in data["profiles"]
+            )
+            data["backends"] = tuple(Backend(**{**b, "targets": tuple(b["targets"])}) for b in data["backends"])
+            data["eos_token_ids"] = tuple(data["eos_token_ids"])
+            return ServingConfig(**data)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"serving.json is not what this package writes: {error}") from error
+
+    @staticmethod
+    def load(file: Path) -> ServingConfig:
+        return ServingConfig.from_json(file.read_text(encoding="utf-8"))
