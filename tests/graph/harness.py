@@ -1,0 +1,62 @@
+"""Runs an authored graph on ONNX Runtime with plain NumPy arrays, for parity tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from trtbuild.architectures import Binding, read_decoder
+from trtbuild.checkpoint import open_checkpoint
+from trtbuild.dtypes import DType
+from trtbuild.graph import contract
+from trtbuild.graph.attention import AttentionForm
+from trtbuild.graph.decoder import GraphOptions, author_decoder
+from trtbuild.graph.save import save_graph
+
+NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+def read_binding(checkpoint: Path) -> Binding:
+    return read_decoder(open_checkpoint(checkpoint, cache=checkpoint.parent / "cache"))
+
+
+def write_graph(
+    checkpoint: Path, *, capacity: int = 64, dtype: DType = DType.F32, form: AttentionForm = AttentionForm.FUSED
+) -> Path:
+    file = checkpoint.parent / f"{checkpoint.name}-{dtype.value}-{form.value}-{capacity}" / "model.onnx"
+    save_graph(author_decoder(read_binding(checkpoint), GraphOptions(dtype, capacity, form)), file)
+    return file
+
+
+class Decoder:
+    """A session and a KV cache of `slots` rows, filled with garbage to begin with."""
+
+    def __init__(self, file: Path, slots: int = 1) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self.cache: dict[str, NDArray[np.generic]] = {
+            i.name: np.full([slots, *i.shape[1:]], 777, NUMPY[i.type])
+            for i in self.session.get_inputs()
+            if i.name.startswith("past_")
+        }
+
+    def step(self, tokens: NDArray[np.int64], first: list[int], slots: slice = slice(None)) -> NDArray[np.float32]:
+        """Logits [batch, tokens, vocab] of `tokens` [batch, tokens], whose rows begin at the positions `first`."""
+        batch, count = tokens.shape
+        positions = np.asarray(first)[:, None] + np.arange(count)[None]
+        feeds = {
+            contract.INPUT_IDS: tokens,
+            contract.POSITION_IDS: positions,
+            contract.CACHE_POSITIONS: np.arange(positions.max() + 1),
+            contract.LOGITS_POSITIONS: np.tile(np.arange(count), (batch, 1)),
+        }
+        past = {name: value[slots] for name, value in self.cache.items()}
+        outputs = [contract.LOGITS, *(name.replace("past", "present") for name in past)]
+        logits, *present = self.session.run(outputs, {**feeds, **past})
+        for name, value in zip(past, present, strict=True):
+            self.cache[name][slots] = value
+        return np.asarray(logits, np.float32)
