@@ -19,15 +19,16 @@ def atomic_file(destination: Path) -> Iterator[Path]:
 
     Raises BuildError, with the free space, when the disk is full.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
+    with disk_errors(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
     os.close(handle)
-    os.chmod(name, 0o666 & ~_umask())
     temporary = Path(name)
     try:
         with disk_errors(destination):
+            temporary.chmod(0o644)
             yield temporary
-            os.replace(temporary, destination)
+            temporary.replace(destination)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -44,17 +45,17 @@ def atomic_folder(destination: Path, *, replace: bool = False) -> Iterator[Path]
     with disk_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-    os.chmod(temporary, 0o777 & ~_umask())
     try:
         with disk_errors(destination):
+            temporary.chmod(0o755)
             yield temporary
             if destination.exists():
                 old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-                os.replace(destination, old / "old")
-                os.replace(temporary, destination)
+                destination.replace(old / destination.name)
+                temporary.replace(destination)
                 shutil.rmtree(old)
             else:
-                os.replace(temporary, destination)
+                temporary.replace(destination)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -94,9 +95,3 @@ def link_or_copy(source: Path, destination: Path) -> None:
         raise
     except OSError:
         shutil.copyfile(source, destination)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -37,6 +37,8 @@ class Decoder:
     def __init__(self, file: Path, slots: int = 1) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        # By default ONNX Runtime rounds the activations of INT4 products to INT8.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self.cache: dict[str, NDArray[np.generic]] = {
             i.name: np.full([slots, *i.shape[1:]], 777, NUMPY[i.type])

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.rounding import bfloat16_bits, pack_transposed, round_to_int4
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers, Int4Weight
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 BLOCK_SIZES = (128, 64, 32)
@@ -29,22 +28,11 @@ CHUNK_ELEMENTS = 1 << 18
 """Elements rounded at a time: 1 MiB of FP32, which stays in a core's cache."""
 
 
-class Int4Layers(Enum):
-    """Which projections are quantised."""
-
-    ATTENTION = "attention"
-    MLP = "mlp"
-    HEAD = "head"
-
-
 GROUPS = {
     Int4Layers.ATTENTION: (Role.Q, Role.K, Role.V, Role.OUTPUT),
     Int4Layers.MLP: (Role.GATE, Role.UP, Role.DOWN),
     Int4Layers.HEAD: (Role.HEAD,),
 }
-
-DEFAULT_LAYERS = frozenset({Int4Layers.ATTENTION, Int4Layers.MLP})
-"""Not the head: its error goes straight into the logits."""
 
 
 @dataclass(frozen=True, slots=True)

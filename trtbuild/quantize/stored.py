@@ -1,10 +1,23 @@
-"""How a quantised weight lies in its file."""
+"""What can be quantised, and how it lies in its file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from trtbuild.checkpoint.base import TensorRef
+
+
+class Int4Layers(Enum):
+    """A group of projections that is quantised as a whole."""
+
+    ATTENTION = "attention"
+    MLP = "mlp"
+    HEAD = "head"
+
+
+DEFAULT_LAYERS = frozenset({Int4Layers.ATTENTION, Int4Layers.MLP})
+"""Not the head: its error goes straight into the logits."""
 
 
 @dataclass(frozen=True, slots=True)

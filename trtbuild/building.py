@@ -1,0 +1,179 @@
+"""From an ONNX decoder to an engine: which builder, what to ask of it, and a plan that was built before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trtbuild.engine.adapter import available, build_engine, check_options, why_unavailable
+from trtbuild.engine.coverage import check_coverage
+from trtbuild.engine.gpu import devices
+from trtbuild.engine.profile_file import load_profiles
+from trtbuild.engine.profiles import ProfileSet, kv_cache_bytes
+from trtbuild.engine.request import EngineRequest, EngineResult, Flavour, Realised
+from trtbuild.errors import BuildError, InputError
+from trtbuild.files import link_or_copy
+from trtbuild.graph.facts import DecoderFacts, read_facts
+from trtbuild.hashing import Hasher
+from trtbuild.options import Backend, EngineOptions
+from trtbuild.stages import Stages
+from trtbuild.store import Store, key_of
+
+ENGINE_FILES = {Flavour.TENSORRT: "model.plan", Flavour.RTX: "model.rtx.plan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which builder makes the engine; `flavour` None is none, and `missing` says what to install if one was wanted."""
+
+    flavour: Flavour | None
+    missing: str | None = None
+
+
+def choose_builder(options: EngineOptions) -> Choice:
+    """The builder that `options.backend` asks for, as far as this machine has it. Raises InputError for a bad target.
+
+    `auto` takes TensorRT where it is installed and there is a GPU to build on, else TensorRT-RTX, which needs none.
+    """
+    if options.backend is Backend.ONNX:
+        if options.targets:
+            raise InputError("--target names GPUs to build an engine for, and --backend onnx builds none. Drop one.")
+        return Choice(None)
+    if options.backend is Backend.AUTO:
+        wanted = [Flavour.TENSORRT, Flavour.RTX] if devices() else [Flavour.RTX]
+    else:
+        wanted = [Flavour.TENSORRT if options.backend is Backend.TENSORRT else Flavour.RTX]
+    reasons = []
+    for flavour in wanted:
+        reason = why_unavailable(flavour)
+        if not reason:
+            check_options(flavour, options.targets, options.builder)
+            return Choice(flavour)
+        reasons.append(reason)
+    return Choice(None, " ".join(reasons))
+
+
+def read_profiles(name: str, slots: int | None, capacity: int | None) -> ProfileSet:
+    """A profile set, resized where asked, that covers every shape the server uses. Raises InputError."""
+    profiles = load_profiles(name)
+    if slots is not None or capacity is not None:
+        profiles = profiles.with_cache(slots, capacity)
+    check_coverage(profiles)
+    return profiles
+
+
+def kv_bytes(profiles: ProfileSet, facts: DecoderFacts) -> int:
+    """What the KV cache takes on the device, in bytes."""
+    return kv_cache_bytes(profiles, facts.layers, facts.kv_heads, facts.head_dim, facts.dtype.size)
+
+
+def read_matching_facts(onnx_file: Path, profiles: ProfileSet) -> DecoderFacts:
+    """The graph's dimensions; raise InputError if its cache is not the one that the profiles are for."""
+    facts = read_facts(onnx_file)
+    if facts.capacity != profiles.capacity:
+        raise InputError(
+            f"{onnx_file} has a KV cache of {facts.capacity} positions and the profiles {profiles.name!r} are for "
+            f"{profiles.capacity}. Export with --capacity {profiles.capacity}, or build with --capacity {facts.capacity}."
+        )
+    return facts
+
+
+def build_stage(
+    onnx_file: Path,
+    profiles: ProfileSet,
+    flavour: Flavour,
+    options: EngineOptions,
+    folder: Path,
+    stages: Stages,
+    store: Store,
+    hasher: Hasher,
+) -> EngineResult:
+    """Build the engine into `folder`, or take the one that the same inputs gave before.
+
+    Raises InputError and BuildError.
+    """
+    facts = read_matching_facts(onnx_file, profiles)
+    destination = folder / ENGINE_FILES[flavour]
+    request = EngineRequest(
+        onnx_file=onnx_file,
+        profiles=profiles,
+        layers=facts.layers,
+        kv_heads=facts.kv_heads,
+        head_dim=facts.head_dim,
+        flavour=flavour,
+        targets=options.targets,
+        options=options.builder,
+    )
+    key = key_of(
+        graph=hasher.file(onnx_file),
+        weights=hasher.files(facts.weight_files),
+        profiles=asdict(profiles),
+        flavour=flavour.value,
+        version=available(flavour),
+        devices=[asdict(gpu) for gpu in devices()] if flavour is Flavour.TENSORRT else [],
+        targets=options.targets,
+        options=asdict(replace(options.builder, timing_cache=None)),
+    )
+    with stages.stage("engine") as stage:
+        kept = store.find("engine", key)
+        if kept is None:
+            with store.keep("engine", key) as place:
+                result = build_engine(request, place / "plan", stages.progress)
+                (place / "result.json").write_text(json.dumps(_to_json(result)))
+            kept = store.find("engine", key)
+            assert kept is not None
+            stage.note = f"{flavour.value} {result.version}"
+        else:
+            result = _from_json(json.loads((kept / "result.json").read_text()))
+            stage.note = f"{flavour.value} {result.version}, built before in {result.seconds:.1f} s"
+        link_or_copy(kept / "plan", destination)
+        stage.output_bytes, stage.peak_rss_bytes = result.bytes, result.peak_rss_bytes
+    return replace(result, file=destination)
+
+
+def _to_json(result: EngineResult) -> dict[str, Any]:
+    return {**asdict(result), "file": "plan", "flavour": result.flavour.value}
+
+
+def _from_json(data: Mapping[str, Any]) -> EngineResult:
+    return EngineResult(
+        **{
+            **data,
+            "file": Path(data["file"]),
+            "flavour": Flavour(data["flavour"]),
+            "targets": tuple(data["targets"]),
+            "messages": tuple(data["messages"]),
+            "realised": Realised(**data["realised"]),
+        }
+    )
+
+
+def build(
+    onnx_file: Path,
+    destination: Path,
+    *,
+    profiles: ProfileSet,
+    options: EngineOptions,
+    stages: Stages,
+    store: Store,
+    force: bool = False,
+) -> EngineResult:
+    """Build the engine of an exported decoder as the file `destination`. Raises InputError and BuildError."""
+    if destination.exists() and not force:
+        raise InputError(f"{destination} exists. Choose another --out, or give --force to replace it.")
+    choice = choose_builder(options)
+    if choice.flavour is None:
+        raise BuildError(choice.missing or "--backend onnx builds no engine; the ONNX file is all there is.")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    scratch = destination.parent / f".{destination.name}.building"
+    scratch.mkdir(exist_ok=True)
+    try:
+        result = build_stage(onnx_file, profiles, choice.flavour, options, scratch, stages, store, Hasher())
+        result.file.replace(destination)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return replace(result, file=destination)

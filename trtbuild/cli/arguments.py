@@ -1,0 +1,158 @@
+"""Arguments that several commands take, each written once."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from trtbuild.dtypes import DType
+from trtbuild.engine.request import BuildOptions, HardwareCompatibility
+from trtbuild.errors import InputError
+from trtbuild.options import Backend, EngineOptions, ExportOptions, Precision
+from trtbuild.quantize.stored import Int4Layers
+from trtbuild.store import default_cache
+
+
+class Activations(str, Enum):
+    """What an INT4 network computes in."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+ACTIVATION_TYPES = {Activations.FP16: DType.F16, Activations.BF16: DType.BF16, Activations.FP32: DType.F32}
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A checkpoint's folder, a .gguf file, or a hub id (org/name[@revision]).")
+]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what exists at --out.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and no progress.")]
+CacheOption = Annotated[
+    Optional[Path],  # noqa: UP007, UP045 - typer evaluates this on Python 3.10 too
+    typer.Option("--cache", envvar="TRTBUILD_CACHE", help="Where results of slow stages are kept."),
+]
+PrecisionOption = Annotated[
+    Optional[Precision],  # noqa: UP045
+    typer.Option("--precision", "-p", help="fp32, fp16, bf16 or int4 (weights); the weights' own type if not given."),
+]
+ActivationsOption = Annotated[
+    Optional[Activations],  # noqa: UP045
+    typer.Option(help="With int4: what the network computes in; bf16 for a BF16 checkpoint, else fp16."),
+]
+BlockOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--block-size", help="With int4: 128, 64 or 32; the largest that divides each width if not given."),
+]
+LayersOption = Annotated[
+    str, typer.Option("--int4-layers", help="With int4: which projections, of attention, mlp and head.")
+]
+RevisionOption = Annotated[Optional[str], typer.Option(help="The hub's branch, tag or commit.")]  # noqa: UP045
+IgnoreOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--ignore-config", help="A field of config.json that you know leaves the arithmetic alone."),
+]
+CopyOption = Annotated[
+    bool,
+    typer.Option("--copy-weights", help="Copy weight files instead of linking them (for tools that refuse links)."),
+]
+BackendOption = Annotated[
+    Backend,
+    typer.Option(help="tensorrt (on its GPU), rtx (no GPU needed), onnx (no engine), or the best of these there is."),
+]
+TargetOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--target", "-t", help="GPUs to build for, such as sm_86,sm_89 (rtx: all from sm_80 if not given)."),
+]
+LevelOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--optimization-level", help="0 (fastest build) to 5 (fastest engine)."),
+]
+WorkspaceOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--workspace-mib", help="The most device memory for a layer's scratch space, in MiB."),
+]
+VersionCompatibleOption = Annotated[
+    bool, typer.Option("--version-compatible", help="tensorrt: run on later releases of the same major version too.")
+]
+HardwareOption = Annotated[
+    HardwareCompatibility, typer.Option("--hardware-compatibility", help="tensorrt: on which other GPUs it must run.")
+]
+StreamingOption = Annotated[
+    bool, typer.Option("--weight-streaming", help="Weights may stay in host memory and be streamed.")
+]
+TimingOption = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--timing-cache", help="tensorrt: a folder of timing caches, one a version and device."),
+]
+ProfilesOption = Annotated[
+    str, typer.Option("--profiles", help="chat, long-context, batch-scoring, or a YAML file of shape profiles.")
+]
+SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]  # noqa: UP045
+CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]  # noqa: UP045
+
+
+def export_options(
+    precision: Precision | None,
+    activations: Activations | None,
+    block_size: int | None,
+    int4_layers: str,
+    revision: str | None,
+    ignore_config: list[str] | None,
+    copy_weights: bool,
+    cache: Path | None,
+) -> ExportOptions:
+    return ExportOptions(
+        precision=precision,
+        activations=None if activations is None else ACTIVATION_TYPES[activations],
+        block_size=block_size,
+        int4_layers=parse_layers(int4_layers),
+        revision=revision,
+        ignore_config=tuple(ignore_config or ()),
+        copy_weights=copy_weights,
+        cache=cache or default_cache(),
+    )
+
+
+def engine_options(
+    backend: Backend,
+    target: str | None,
+    optimization_level: int | None,
+    workspace_mib: int | None,
+    version_compatible: bool,
+    hardware_compatibility: HardwareCompatibility,
+    weight_streaming: bool,
+    timing_cache: Path | None,
+) -> EngineOptions:
+    from trtbuild.engine.targets import parse_targets
+
+    return EngineOptions(
+        backend=backend,
+        targets=() if target is None else parse_targets(target),
+        builder=BuildOptions(
+            optimization_level=optimization_level,
+            workspace_bytes=None if workspace_mib is None else workspace_mib << 20,
+            version_compatible=version_compatible,
+            hardware_compatibility=hardware_compatibility,
+            weight_streaming=weight_streaming,
+            timing_cache=timing_cache,
+        ),
+    )
+
+
+def parse_layers(text: str) -> frozenset[Int4Layers]:
+    """'attention,mlp' to the groups; InputError for any other word."""
+    groups = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            groups.append(Int4Layers(word))
+        except ValueError:
+            known = ", ".join(group.value for group in Int4Layers)
+            raise InputError(f"--int4-layers: {word!r} is none of {known}.") from None
+    if not groups:
+        raise InputError("--int4-layers names no group; give some of attention, mlp, head, or another --precision.")
+    return frozenset(groups)

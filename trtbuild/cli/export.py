@@ -1,0 +1,61 @@
+"""`trtbuild export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from trtbuild.cli import arguments as a
+from trtbuild.cli.console import output, print_json, progress, stage_table
+
+
+def export_command(
+    model: a.ModelArgument,
+    out: a.OutOption,
+    precision: a.PrecisionOption = None,
+    capacity: a.CapacityOption = None,
+    written_out: Annotated[
+        bool, typer.Option("--written-out-attention", help="MatMul and Softmax instead of the Attention operator.")
+    ] = False,
+    activations: a.ActivationsOption = None,
+    block_size: a.BlockOption = None,
+    int4_layers: a.LayersOption = "attention,mlp",
+    revision: a.RevisionOption = None,
+    ignore_config: a.IgnoreOption = None,
+    copy_weights: a.CopyOption = False,
+    force: a.ForceOption = False,
+    cache: a.CacheOption = None,
+    json: a.JsonOption = False,
+) -> None:
+    """Write a model's decoder as ONNX (opset 24, static KV cache), without reading its weights.
+
+    ```
+    trtbuild export ./SmolLM2-135M-Instruct --out smollm2-onnx
+    trtbuild export Qwen/Qwen3-8B -p int4 --capacity 8192 --out qwen3-onnx
+    ```
+    """
+    from trtbuild.exporting import export
+    from trtbuild.graph.attention import AttentionForm
+
+    options = a.export_options(
+        precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache
+    )
+    attention = AttentionForm.WRITTEN_OUT if written_out else AttentionForm.FUSED
+    with progress(quiet=json) as shown:
+        result = export(model, out, options, capacity=capacity, attention=attention, force=force, progress=shown)
+    if json:
+        print_json(
+            {
+                "onnx": result.onnx_file,
+                "precision": result.precision.value,
+                "network_type": result.dtype.value,
+                "nodes": result.nodes,
+                "capacity": result.capacity,
+                "stages": [asdict(stage) for stage in result.stages],
+            }
+        )
+        return
+    output.print(stage_table(result.stages))
+    output.print(f"{result.onnx_file}: {result.precision.value}, a cache of {result.capacity} positions a sequence")

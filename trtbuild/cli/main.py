@@ -1,0 +1,78 @@
+"""The `trtbuild` command: arguments, progress and messages; the work is in the Python API."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import trtbuild
+from trtbuild.cli import build, compile, export, generate, serve, verify
+from trtbuild.cli.console import print_error
+from trtbuild.errors import TrtbuildError
+
+app = typer.Typer(
+    name="trtbuild",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="compile")(compile.compile_command)
+app.command(name="serve")(serve.serve_command)
+app.command(name="generate")(generate.generate_command)
+app.command(name="export")(export.export_command)
+app.command(name="build")(build.build_command)
+app.command(name="verify")(verify.verify_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trtbuild {trtbuild.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Compile a Hugging Face model to a TensorRT engine and a Triton model repository, and serve it.
+
+    ```
+    trtbuild compile meta-llama/Llama-3.2-1B-Instruct --precision int4 --out llama
+    trtbuild serve llama
+    trtbuild generate "What is the capital of France?"
+    ```
+    """
+
+
+def run() -> None:
+    """The entry point: exit code 2 for wrong input, 1 for a failure, 130 for Ctrl-C."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except TrtbuildError as error:
+        if debug:
+            raise
+        print_error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print_error("Interrupted; nothing half-written was left.")
+        sys.exit(130)
+    except MemoryError:
+        if debug:
+            raise
+        print_error("This machine is out of memory. Close other programs, or compile a smaller model or profile.")
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        print_error(f"Internal error, a fault of trtbuild's: {type(error).__name__}: {error}")
+        print_error("Please report it with what `trtbuild --debug …` prints.")
+        sys.exit(1)

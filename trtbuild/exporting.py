@@ -1,0 +1,167 @@
+"""From a checkpoint to ONNX: read it, quantise it if asked to, write the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import trtbuild
+from trtbuild.architectures import Binding, Role, read_decoder
+from trtbuild.checkpoint import Checkpoint, open_checkpoint
+from trtbuild.dtypes import DType
+from trtbuild.errors import InputError
+from trtbuild.files import atomic_folder, refuse_existing
+from trtbuild.graph.attention import AttentionForm
+from trtbuild.graph.decoder import GraphOptions, author_decoder
+from trtbuild.graph.save import save_graph
+from trtbuild.options import ExportOptions, Precision
+from trtbuild.progress import Progress, Silent
+from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
+from trtbuild.quantize.stored import Int4Weight
+from trtbuild.stages import Stage, Stages
+
+DEFAULT_CAPACITY = 2048
+
+MODEL_FILE = "model.onnx"
+INT4_FILE = "model.int4.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A checkpoint's decoder with the weights as they will be used."""
+
+    checkpoint: Checkpoint
+    binding: Binding
+    precision: Precision
+    dtype: DType
+    """What the network computes in."""
+    int4: Mapping[str, Int4Weight]
+    int4_options: Int4Options | None
+
+    def metadata(self, dtype: DType) -> dict[str, str]:
+        """What an ONNX model that computes in `dtype` says of itself: where it came from and how it was made."""
+        facts = {
+            "trtbuild.source": self.checkpoint.name,
+            "trtbuild.source_fingerprint": self.checkpoint.fingerprint(),
+            "trtbuild.model_type": self.binding.spec.model_type,
+            "trtbuild.precision": self.precision.value,
+            "trtbuild.network_type": dtype.value,
+        }
+        if self.int4:
+            blocks = sorted({weight.block for weight in self.int4.values()})
+            facts["trtbuild.int4"] = f"rtn, symmetric, blocks of {', '.join(map(str, blocks))}"
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """An ONNX model and its weights, in a folder of their own."""
+
+    folder: Path
+    onnx_file: Path
+    precision: Precision
+    dtype: DType
+    nodes: int
+    capacity: int
+    stages: tuple[Stage, ...]
+
+
+def export(
+    model: str | Path,
+    out: Path,
+    options: ExportOptions | None = None,
+    *,
+    capacity: int | None = None,
+    attention: AttentionForm = AttentionForm.FUSED,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ExportResult:
+    """Write the decoder of `model` as `out`/model.onnx with the weight files beside it.
+
+    `capacity` is the number of positions of each row of the KV cache; None takes 2048, or all that the model has.
+    Raises InputError and BuildError; `out` appears whole or not at all.
+    """
+    options = options or ExportOptions()
+    stages = Stages(progress or Silent())
+    refuse_existing(out, replace=force)
+    with stages.stage("checkpoint"):
+        weights = read_weights(model, options, stages.progress)
+    capacity = check_capacity(weights.binding, capacity)
+    with atomic_folder(out, replace=force) as folder:
+        weights = quantise(weights, options, folder, stages)
+        with stages.stage("graph") as stage:
+            file = folder / MODEL_FILE
+            nodes = write_graph(weights, file, capacity, attention, copy_weights=options.copy_weights)
+            stage.output_bytes, stage.note = file.stat().st_size, f"{nodes} nodes"
+    return ExportResult(
+        out,
+        out / MODEL_FILE,
+        weights.precision,
+        weights.dtype,
+        len(graph.model.graph.node),
+        capacity,
+        tuple(stages.done),
+    )
+
+
+def write_graph(
+    weights: Weights,
+    file: Path,
+    capacity: int,
+    attention: AttentionForm,
+    *,
+    dtype: DType | None = None,
+    copy_weights: bool = False,
+) -> int:
+    """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
+    options = GraphOptions(dtype or weights.dtype, capacity, attention)
+    graph = author_decoder(weights.binding, options, weights.int4, weights.metadata(options.dtype))
+    save_graph(graph, file, copy_weights=copy_weights)
+    return len(graph.model.graph.node)
+
+
+def read_weights(model: str | Path, options: ExportOptions, progress: Progress) -> Weights:
+    """Open the checkpoint and settle on a type; nothing is quantised yet, but everything that could refuse has."""
+    checkpoint = open_checkpoint(model, revision=options.revision, cache=options.cache, progress=progress)
+    binding = read_decoder(checkpoint, options.ignore_config)
+    stored = binding.weight(Role.EMBEDDING).dtype
+    precision = options.precision or {v: k for k, v in _NETWORK_TYPES.items()}[stored]
+    if precision is not Precision.INT4:
+        if options.activations is not None or options.block_size is not None:
+            raise InputError("--activations and --block-size are for --precision int4 only. Leave them out.")
+        return Weights(checkpoint, binding, precision, _NETWORK_TYPES[precision], {}, None)
+    dtype = options.activations or (DType.BF16 if stored is DType.BF16 else DType.F16)
+    int4 = Int4Options(dtype, options.block_size, options.int4_layers)
+    plan_int4(binding, int4)
+    return Weights(checkpoint, binding, precision, dtype, {}, int4)
+
+
+_NETWORK_TYPES = {Precision.FP32: DType.F32, Precision.FP16: DType.F16, Precision.BF16: DType.BF16}
+
+
+def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Stages) -> Weights:
+    """The weights in INT4, in a file of their own in `folder`, if the precision is INT4; else as they are."""
+    if weights.int4_options is None:
+        return weights
+    file = folder / INT4_FILE
+    metadata = {"format": "pt", "trtbuild.version": trtbuild.__version__, "trtbuild.method": "rtn"}
+    with stages.stage("int4") as stage:
+        quantised = quantize_to_int4(weights.binding, weights.int4_options, file, metadata, stages.progress)
+        blocks = sorted({weight.block for weight in quantised.int4.values()})
+        stage.output_bytes = file.stat().st_size
+        stage.note = f"{len(quantised.int4)} matrices, blocks of {', '.join(map(str, blocks))}"
+    return replace(weights, binding=quantised.binding, int4=quantised.int4)
+
+
+def check_capacity(binding: Binding, capacity: int | None) -> int:
+    """The cache's positions, which are no more than the model was trained for. Raises InputError."""
+    limit = binding.spec.max_positions
+    if capacity is None:
+        return min(DEFAULT_CAPACITY, limit)
+    if not 1 <= capacity <= limit:
+        raise InputError(
+            f"A cache of {capacity} positions is asked for, and the model was trained for {limit} "
+            f"(max_position_embeddings). Give --capacity {limit} or less."
+        )
+    return capacity

@@ -1,0 +1,99 @@
+"""`trtbuild compile`: the stages from a checkpoint to a Triton repository, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trtbuild.building import Choice, build_stage, choose_builder, kv_bytes, read_profiles
+from trtbuild.dtypes import DType
+from trtbuild.emitting import emit, model_name
+from trtbuild.engine.profiles import ProfileSet
+from trtbuild.engine.request import EngineResult, Flavour
+from trtbuild.exporting import MODEL_FILE, Weights, check_capacity, quantise, read_weights, write_graph
+from trtbuild.files import atomic_folder, refuse_existing
+from trtbuild.graph.attention import AttentionForm
+from trtbuild.graph.facts import read_facts
+from trtbuild.hashing import Hasher
+from trtbuild.manifest import manifest, timings, write_json
+from trtbuild.options import CompileOptions
+from trtbuild.progress import Progress, Silent
+from trtbuild.stages import Stage, Stages
+from trtbuild.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """An output folder and what making it took."""
+
+    folder: Path
+    repository: Path
+    model_name: str
+    engine: EngineResult | None
+    missing_builder: str | None
+    """Why there is no engine although one was wanted, and what to install."""
+    kv_cache_bytes: int
+    notes: tuple[str, ...]
+    stages: tuple[Stage, ...]
+
+
+def compile(  # noqa: A001 - the command's own name
+    model: str | Path, out: Path, options: CompileOptions | None = None, *, progress: Progress | None = None
+) -> CompileResult:
+    """Compile `model` into `out`: ONNX, the engine, and a Triton model repository that serves it.
+
+    Raises InputError for wrong input, most of it before any slow stage, and BuildError where a stage fails. `out`
+    appears whole or not at all. Where the builder that `options` wants is not installed, everything else is still made
+    and the result's `missing_builder` says what to install.
+    """
+    options = options or CompileOptions()
+    stages, store, hasher = Stages(progress or Silent()), Store(options.export.cache), Hasher()
+    refuse_existing(out, replace=options.force)
+    profiles = read_profiles(options.profiles, options.slots, options.capacity)
+    choice = choose_builder(options.engine)
+    with stages.stage("checkpoint"):
+        weights = read_weights(model, options.export, stages.progress)
+        name = model_name(options.name or weights.checkpoint.name)
+    check_capacity(weights.binding, profiles.capacity)
+    with stages.stage("hash") as stage:
+        files = (*weights.checkpoint.weight_files, *weights.checkpoint.tokenizer_files)
+        hashes = hasher.files(files, stages.progress.update)
+        stage.note = f"{len(files)} files"
+    with atomic_folder(out, replace=options.force) as folder:
+        onnx_folder = folder / "onnx"
+        onnx_folder.mkdir()
+        weights = quantise(weights, options.export, onnx_folder, stages)
+        form = _attention_form(weights, choice)
+        graph_file = onnx_folder / MODEL_FILE
+        with stages.stage("graph") as stage:
+            nodes = write_graph(weights, graph_file, profiles.capacity, form, copy_weights=options.export.copy_weights)
+            stage.output_bytes, stage.note = graph_file.stat().st_size, f"{nodes} nodes"
+        engine = None
+        if choice.flavour is not None:
+            engine = build_stage(
+                graph_file, profiles, choice.flavour, options.engine, onnx_folder, stages, store, hasher
+            )
+        with stages.stage("repository") as stage:
+            engine = emit(folder, name, weights, profiles, graph_file, engine, options)
+            stage.note = f"model {name!r}"
+        with stages.stage("manifest"):
+            write_json(folder / "build.json", manifest(weights, hashes, options, profiles, engine, folder, hasher))
+        write_json(folder / "timings.json", timings(stages.done, engine))
+        cache_bytes = kv_bytes(profiles, read_facts(graph_file))
+        relative = None if engine is None else engine.file.relative_to(folder)
+    return CompileResult(
+        folder=out,
+        repository=out / "model_repository",
+        model_name=name,
+        engine=None if engine is None or relative is None else replace(engine, file=out / relative),
+        missing_builder=choice.missing,
+        kv_cache_bytes=cache_bytes,
+        notes=() if engine is None else engine.messages,
+        stages=tuple(stages.done),
+    )
+
+
+def _attention_form(weights: Weights, choice: Choice) -> AttentionForm:
+    """TensorRT-RTX has no kernel for the Attention operator in FP32."""
+    written_out = weights.dtype is DType.F32 and choice.flavour is Flavour.RTX
+    return AttentionForm.WRITTEN_OUT if written_out else AttentionForm.FUSED

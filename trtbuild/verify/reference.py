@@ -1,0 +1,63 @@
+"""transformers' own forward pass in FP32: what every graph is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtbuild.checkpoint import Checkpoint
+from trtbuild.errors import BuildError, InputError
+
+
+class Reference:
+    """The checkpoint's model in transformers, FP32, without remote code and without pickles."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        try:
+            import torch
+            from transformers import AutoModelForCausalLM
+            from transformers.utils import logging
+        except ImportError as error:
+            raise BuildError(
+                f"`verify` compares with transformers on torch, and {error.name} is not installed: "
+                "pip install 'trtbuild[verify]'."
+            ) from error
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self._torch = torch
+        folder = _folder(checkpoint)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, local_files_only=True
+        ).eval()
+
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """f32 [tokens, vocab]."""
+        with self._torch.no_grad():
+            logits: NDArray[np.float32] = self.model(self._torch.tensor([list(tokens)])).logits[0].numpy()
+        return logits
+
+    def greedy(self, prompt: Sequence[int], count: int, stop: Sequence[int] = ()) -> list[int]:
+        """Up to `count` tokens after `prompt`, the one that stops it included."""
+        torch = self._torch
+        produced: list[int] = []
+        step, cache = torch.tensor([list(prompt)]), None
+        with torch.no_grad():
+            while len(produced) < count:
+                output = self.model(step, past_key_values=cache, use_cache=True)
+                cache = output.past_key_values
+                produced.append(int(output.logits[0, -1].argmax()))
+                if produced[-1] in stop:
+                    break
+                step = torch.tensor([[produced[-1]]])
+        return produced
+
+
+def _folder(checkpoint: Checkpoint) -> Path:
+    folders = {file.parent for file in checkpoint.weight_files}
+    if len(folders) != 1:
+        raise InputError(f"{checkpoint.name}: its weights lie in {len(folders)} folders; transformers wants one.")
+    return folders.pop()
