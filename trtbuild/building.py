@@ -77,7 +77,8 @@ def read_matching_facts(onnx_file: Path, profiles: ProfileSet) -> DecoderFacts:
     if facts.capacity != profiles.capacity:
         raise InputError(
             f"{onnx_file} has a KV cache of {facts.capacity} positions and the profiles {profiles.name!r} are for "
-            f"{profiles.capacity}. Export with --capacity {profiles.capacity}, or build with --capacity {facts.capacity}."
+            f"{profiles.capacity}. Export with --capacity {profiles.capacity}, or build with --capacity "
+            f"{facts.capacity}."
         )
     return facts
 

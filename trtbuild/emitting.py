@@ -1,4 +1,4 @@
-"""From graph and engine to the Triton repository: the CPU's graph, what serving must know, and the writer's input."""
+"""From graph and engine to the Triton repository: the CPU's graph, what serving must know, and the files."""
 
 from __future__ import annotations
 
@@ -10,21 +10,53 @@ from typing import Any
 from trtbuild.dtypes import DType
 from trtbuild.engine.profiles import ProfileSet
 from trtbuild.engine.request import EngineResult
-from trtbuild.errors import BuildError
-from trtbuild.exporting import Weights, write_graph
-from trtbuild.files import link_or_copy
+from trtbuild.exporting import MODEL_FILE, Weights, write_graph
 from trtbuild.graph.attention import AttentionForm
 from trtbuild.options import CompileOptions
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
+from trtbuild.triton.repository import RepositorySpec, version_folder, write_repository
 
-CPU_GRAPH = "model.onnx"
 SERVING_TYPES = {DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16"}
+
+
+def emit(
+    folder: Path,
+    name: str,
+    weights: Weights,
+    profiles: ProfileSet,
+    engine: EngineResult | None,
+    options: CompileOptions,
+) -> EngineResult | None:
+    """Write the repository into `folder`; return the engine at its place there.
+
+    Where there is no engine the CPU's graph is placed whatever `options` say: something must run. Raises BuildError if
+    the finished repository does not pass its own check.
+    """
+    cpu = options.cpu_fallback or engine is None
+    config = serving_config(name, weights, profiles, engine, cpu)
+    place = version_folder(folder, name)
+    place.mkdir(parents=True)
+    if cpu:
+        write_graph(
+            weights,
+            place / MODEL_FILE,
+            profiles.capacity,
+            AttentionForm.FUSED,
+            dtype=DType.F32,
+            copy_weights=options.export.copy_weights,
+        )
+    if engine is not None:
+        moved = place / engine.file.name
+        engine.file.replace(moved)
+        engine = replace(engine, file=moved)
+    write_repository(folder, RepositorySpec(config, weights.checkpoint.tokenizer_files))
+    return engine
 
 
 def serving_config(
     name: str, weights: Weights, profiles: ProfileSet, engine: EngineResult | None, cpu: bool
 ) -> ServingConfig:
-    """serving.json's content: the cache's dimensions, the profiles in the plan's order, and the ways to run the model."""
+    """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
     backends = []
     if engine is not None:
@@ -38,7 +70,7 @@ def serving_config(
             )
         )
     if cpu:
-        backends.append(Backend(kind="onnxruntime", file=CPU_GRAPH, dtype="float32"))
+        backends.append(Backend(kind="onnxruntime", file=MODEL_FILE, dtype="float32"))
     return ServingConfig(
         model_name=name,
         vocab_size=spec.vocab_size,
@@ -50,8 +82,7 @@ def serving_config(
             head_dim=spec.attention.head_dim,
         ),
         prefill_chunk=profiles.prefill_chunk,
-        bos_token_id=_token_ids(checkpoint.generation_config, checkpoint.config, "bos_token_id")[:1],
-        eos_token_ids=_token_ids(checkpoint.generation_config, checkpoint.config, "eos_token_id"),
+        eos_token_ids=_eos_token_ids(checkpoint.generation_config, checkpoint.config),
         profiles=tuple(
             Profile(profile.name, tuple(profile.batch), tuple(profile.tokens), tuple(profile.kv))
             for profile in profiles.profiles
@@ -60,10 +91,10 @@ def serving_config(
     )
 
 
-def _token_ids(generation: Mapping[str, Any], config: Mapping[str, Any], name: str) -> tuple[int, ...]:
+def _eos_token_ids(generation: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
     """generation_config.json's word counts before config.json's, as in transformers; one number or a list of them."""
-    value = generation.get(name)
-    value = config.get(name) if value is None else value
+    value = generation.get("eos_token_id")
+    value = config.get("eos_token_id") if value is None else value
     if value is None:
         return ()
     return tuple(value) if isinstance(value, list) else (value,)

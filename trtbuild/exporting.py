@@ -99,7 +99,7 @@ def export(
         out / MODEL_FILE,
         weights.precision,
         weights.dtype,
-        len(graph.model.graph.node),
+        nodes,
         capacity,
         tuple(stages.done),
     )

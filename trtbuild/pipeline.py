@@ -8,7 +8,6 @@ from pathlib import Path
 from trtbuild.building import Choice, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.dtypes import DType
 from trtbuild.emitting import emit, model_name
-from trtbuild.engine.profiles import ProfileSet
 from trtbuild.engine.request import EngineResult, Flavour
 from trtbuild.exporting import MODEL_FILE, Weights, check_capacity, quantise, read_weights, write_graph
 from trtbuild.files import atomic_folder, refuse_existing
@@ -37,7 +36,7 @@ class CompileResult:
     stages: tuple[Stage, ...]
 
 
-def compile(  # noqa: A001 - the command's own name
+def compile(
     model: str | Path, out: Path, options: CompileOptions | None = None, *, progress: Progress | None = None
 ) -> CompileResult:
     """Compile `model` into `out`: ONNX, the engine, and a Triton model repository that serves it.

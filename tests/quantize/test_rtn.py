@@ -19,8 +19,8 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.save import save_graph
-from trtbuild.quantize.rtn import Int4Options, QuantizedWeights, block_size, quantize_to_int4
 from trtbuild.quantize.rounding import unpack
+from trtbuild.quantize.rtn import Int4Options, QuantizedWeights, block_size, quantize_to_int4
 from trtbuild.quantize.stored import Int4Layers
 
 ALL = frozenset(Int4Layers)
@@ -102,7 +102,8 @@ def test_onnx_runtime_multiplies_by_int4_directly(tiny_checkpoint: Callable[...,
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    operators = [node.op_type for node in onnx.load(options.optimized_model_filepath, load_external_data=False).graph.node]
+    optimised = onnx.load(options.optimized_model_filepath, load_external_data=False)
+    operators = [node.op_type for node in optimised.graph.node]
     assert operators.count("MatMulNBits") == 14
     assert "DequantizeLinear" not in operators
 

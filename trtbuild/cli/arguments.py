@@ -33,27 +33,27 @@ OutOption = Annotated[Path, typer.Option("--out", "-o", help="The folder to make
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what exists at --out.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and no progress.")]
 CacheOption = Annotated[
-    Optional[Path],  # noqa: UP007, UP045 - typer evaluates this on Python 3.10 too
+    Optional[Path],
     typer.Option("--cache", envvar="TRTBUILD_CACHE", help="Where results of slow stages are kept."),
 ]
 PrecisionOption = Annotated[
-    Optional[Precision],  # noqa: UP045
+    Optional[Precision],
     typer.Option("--precision", "-p", help="fp32, fp16, bf16 or int4 (weights); the weights' own type if not given."),
 ]
 ActivationsOption = Annotated[
-    Optional[Activations],  # noqa: UP045
+    Optional[Activations],
     typer.Option(help="With int4: what the network computes in; bf16 for a BF16 checkpoint, else fp16."),
 ]
 BlockOption = Annotated[
-    Optional[int],  # noqa: UP045
+    Optional[int],
     typer.Option("--block-size", help="With int4: 128, 64 or 32; the largest that divides each width if not given."),
 ]
 LayersOption = Annotated[
     str, typer.Option("--int4-layers", help="With int4: which projections, of attention, mlp and head.")
 ]
-RevisionOption = Annotated[Optional[str], typer.Option(help="The hub's branch, tag or commit.")]  # noqa: UP045
+RevisionOption = Annotated[Optional[str], typer.Option(help="The hub's branch, tag or commit.")]
 IgnoreOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    Optional[list[str]],
     typer.Option("--ignore-config", help="A field of config.json that you know leaves the arithmetic alone."),
 ]
 CopyOption = Annotated[
@@ -65,15 +65,15 @@ BackendOption = Annotated[
     typer.Option(help="tensorrt (on its GPU), rtx (no GPU needed), onnx (no engine), or the best of these there is."),
 ]
 TargetOption = Annotated[
-    Optional[str],  # noqa: UP045
+    Optional[str],
     typer.Option("--target", "-t", help="GPUs to build for, such as sm_86,sm_89 (rtx: all from sm_80 if not given)."),
 ]
 LevelOption = Annotated[
-    Optional[int],  # noqa: UP045
+    Optional[int],
     typer.Option("--optimization-level", help="0 (fastest build) to 5 (fastest engine)."),
 ]
 WorkspaceOption = Annotated[
-    Optional[int],  # noqa: UP045
+    Optional[int],
     typer.Option("--workspace-mib", help="The most device memory for a layer's scratch space, in MiB."),
 ]
 VersionCompatibleOption = Annotated[
@@ -86,14 +86,14 @@ StreamingOption = Annotated[
     bool, typer.Option("--weight-streaming", help="Weights may stay in host memory and be streamed.")
 ]
 TimingOption = Annotated[
-    Optional[Path],  # noqa: UP045
+    Optional[Path],
     typer.Option("--timing-cache", help="tensorrt: a folder of timing caches, one a version and device."),
 ]
 ProfilesOption = Annotated[
     str, typer.Option("--profiles", help="chat, long-context, batch-scoring, or a YAML file of shape profiles.")
 ]
-SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]  # noqa: UP045
-CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]  # noqa: UP045
+SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]
+CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]
 
 
 def export_options(

@@ -22,7 +22,7 @@ def compile_command(
     capacity: a.CapacityOption = None,
     backend: a.BackendOption = Backend.AUTO,
     target: a.TargetOption = None,
-    name: Annotated[Optional[str], typer.Option(help="The model's name in Triton.")] = None,  # noqa: UP045
+    name: Annotated[Optional[str], typer.Option(help="The model's name in Triton.")] = None,
     cpu_fallback: Annotated[
         bool, typer.Option(help="Also place the graph that ONNX Runtime serves where there is no GPU.")
     ] = True,

@@ -18,12 +18,12 @@ from trtbuild.errors import InputError
 def verify_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `compile` or `export` made.")],
     reference: Annotated[
-        Optional[str],  # noqa: UP045
+        Optional[str],
         typer.Option(help="The checkpoint it was made from; that of build.json if not given."),
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Greedy tokens a prompt.")] = 64,
     max_kl: Annotated[
-        Optional[float],  # noqa: UP045
+        Optional[float],
         typer.Option(help="Fail above this mean KL divergence (nats); by precision if not given, none for int4."),
     ] = None,
     engine: Annotated[

@@ -75,8 +75,8 @@ def compare_backends(config: ServingConfig, folder: Path, first: Backend, second
     return EngineComparison(
         True,
         bool(compared),
-        f"{first.file} against {second.file}: the largest difference of a logit is {largest:.3g} over {PROMPT} tokens of "
-        f"prefill and {STEPS} of decode ({tolerance:.3g} allowed).",
+        f"{first.file} against {second.file}: the largest difference of a logit is {largest:.3g} over {PROMPT} tokens "
+        f"of prefill and {STEPS} of decode ({tolerance:.3g} allowed).",
     )
 
 

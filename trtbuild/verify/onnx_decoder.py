@@ -71,15 +71,13 @@ class OnnxDecoder:
         logits: NDArray[np.float32] = binding.get_outputs()[0].numpy()
         return logits
 
-    def greedy(self, prompt: Sequence[int], count: int, stop: Sequence[int] = ()) -> list[int]:
-        """Up to `count` tokens after `prompt`, the one that stops it included."""
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """The `count` most likely tokens after `prompt`, whatever they are: nothing stops it early."""
         produced: list[int] = []
         step, position = np.asarray([prompt], np.int64), 0
         while len(produced) < count:
             logits = self.step(step, [position], last_only=True)
             position += step.shape[1]
             produced.append(int(logits[0, 0].argmax()))
-            if produced[-1] in stop:
-                break
             step = np.asarray([[produced[-1]]], np.int64)
         return produced

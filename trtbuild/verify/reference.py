@@ -40,20 +40,16 @@ class Reference:
             logits: NDArray[np.float32] = self.model(self._torch.tensor([list(tokens)])).logits[0].numpy()
         return logits
 
-    def greedy(self, prompt: Sequence[int], count: int, stop: Sequence[int] = ()) -> list[int]:
-        """Up to `count` tokens after `prompt`, the one that stops it included."""
-        torch = self._torch
-        produced: list[int] = []
-        step, cache = torch.tensor([list(prompt)]), None
-        with torch.no_grad():
-            while len(produced) < count:
-                output = self.model(step, past_key_values=cache, use_cache=True)
-                cache = output.past_key_values
-                produced.append(int(output.logits[0, -1].argmax()))
-                if produced[-1] in stop:
-                    break
-                step = torch.tensor([[produced[-1]]])
-        return produced
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """The `count` most likely tokens after `prompt`, whatever they are: nothing stops it early."""
+        from transformers import GenerationConfig
+
+        plain = GenerationConfig(do_sample=False, max_new_tokens=count, min_new_tokens=count, pad_token_id=0)
+        tokens = self._torch.tensor([list(prompt)])
+        mask = self._torch.ones_like(tokens)
+        self.model.generation_config = plain
+        sequence = self.model.generate(tokens, attention_mask=mask, generation_config=plain)[0]
+        return [int(token) for token in sequence[len(prompt) :]]
 
 
 def _folder(checkpoint: Checkpoint) -> Path:
