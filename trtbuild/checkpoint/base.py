@@ -1,4 +1,4 @@
-"""What every source of a model becomes: a config, a tokenizer's files, and references to tensors that nobody has read."""
+"""What every source of a model becomes: a config, a tokenizer's files, and references to tensors, not yet read."""
 
 from __future__ import annotations
 
