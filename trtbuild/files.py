@@ -1,31 +1,37 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from trtbuild.errors import BuildError, InputError
 
+YOUNG_SECONDS = 60.0
+"""A temporary this young is left alone: its owner may not have locked it yet."""
+
 
 @contextmanager
 def atomic_file(destination: Path) -> Iterator[Path]:
     """Yield a temporary path beside `destination`; rename it into place on success, remove it on any exception.
 
-    Raises BuildError, with the free space, when the disk is full.
+    Raises BuildError, with the place, when the disk is full.
     """
     with disk_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
-    os.close(handle)
+        remove_abandoned(destination)
+        handle, name = tempfile.mkstemp(prefix=_prefix(destination), dir=destination.parent)
     temporary = Path(name)
     try:
-        with disk_errors(destination):
+        with disk_errors(destination), _locked(handle):
             temporary.chmod(0o644)
             yield temporary
             temporary.replace(destination)
@@ -44,13 +50,14 @@ def atomic_folder(destination: Path, *, replace: bool = False) -> Iterator[Path]
     refuse_existing(destination, replace=replace)
     with disk_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+        remove_abandoned(destination)
+        temporary = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
     try:
-        with disk_errors(destination):
+        with disk_errors(destination), _locked(os.open(temporary, os.O_RDONLY)):
             temporary.chmod(0o755)
             yield temporary
             if destination.exists():
-                old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+                old = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
                 destination.replace(old / destination.name)
                 temporary.replace(destination)
                 shutil.rmtree(old)
@@ -59,6 +66,23 @@ def atomic_folder(destination: Path, *, replace: bool = False) -> Iterator[Path]
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def remove_abandoned(destination: Path) -> None:
+    """Remove what killed processes left beside `destination`: temporaries of its name that nobody holds a lock on."""
+    for left in destination.parent.glob(f"{_prefix(destination)}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime < YOUNG_SECONDS:
+                continue
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
+            finally:
+                os.close(handle)
 
 
 def refuse_existing(destination: Path, *, replace: bool) -> None:
@@ -73,7 +97,7 @@ def refuse_existing(destination: Path, *, replace: bool) -> None:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """Turn a full disk or a refused write into a BuildError that names the place."""
+    """Turn a full disk or a refused write into an error of ours that names the place."""
     try:
         yield
     except OSError as error:
@@ -95,3 +119,18 @@ def link_or_copy(source: Path, destination: Path) -> None:
         raise
     except OSError:
         shutil.copyfile(source, destination)
+
+
+def _prefix(destination: Path) -> str:
+    return f".{destination.name}.tmp-"
+
+
+@contextmanager
+def _locked(handle: int) -> Iterator[None]:
+    """Hold a lock on an open temporary, which ends with the process however it ends; close it afterwards."""
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: nobody can lock, so nobody removes either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
