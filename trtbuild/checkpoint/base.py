@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model on disk. `tensors` are references; only `content_hashes` and the quantisers read weights."""
+    """A model on disk. `tensors` are references; nothing here reads weights."""
 
     name: str
     """What to call it: the last part of the hub id, the folder's or the GGUF file's name."""
@@ -49,17 +49,3 @@ class Checkpoint:
             ref = self.tensors[name]
             digest.update(f"{name} {ref.dtype.value} {ref.shape} {ref.file.name} {ref.offset} {ref.length}\n".encode())
         return digest.hexdigest()
-
-    def content_hashes(self, advance: Callable[[int], None] = lambda size: None) -> dict[str, str]:
-        """SHA-256 of each weight and tokenizer file, by file name; `advance` is told of each chunk's bytes."""
-        return {file.name: hash_file(file, advance) for file in (*self.weight_files, *self.tokenizer_files)}
-
-
-def hash_file(file: Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(1 << 22):
-            digest.update(chunk)
-            advance(len(chunk))
-    return digest.hexdigest()

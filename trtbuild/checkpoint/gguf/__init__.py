@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from trtbuild.checkpoint.base import Checkpoint, hash_file
+from trtbuild.checkpoint.base import Checkpoint
 from trtbuild.checkpoint.folder import SINGLE, open_folder
 from trtbuild.checkpoint.gguf.config import architecture_of, read_config
 from trtbuild.checkpoint.gguf.reader import GgufFile, read_gguf
@@ -15,6 +15,7 @@ from trtbuild.checkpoint.gguf.weights import read_rope_factors, write_weights
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_folder
+from trtbuild.hashing import Hasher
 from trtbuild.progress import Progress, Silent
 
 FORMAT = 1
@@ -54,7 +55,7 @@ def _content_hash(path: Path, progress: Progress) -> str:
         done += size
         progress.update(done, total)
 
-    return hash_file(path, advance)
+    return Hasher().file(path, advance)
 
 
 def _reopen(folder: Path) -> Checkpoint | None:
