@@ -84,8 +84,7 @@ def serving_config(
         prefill_chunk=profiles.prefill_chunk,
         eos_token_ids=_eos_token_ids(checkpoint.generation_config, checkpoint.config),
         profiles=tuple(
-            Profile(profile.name, tuple(profile.batch), tuple(profile.tokens), tuple(profile.kv))
-            for profile in profiles.profiles
+            Profile(profile.name, profile.batch, profile.tokens, profile.kv) for profile in profiles.profiles
         ),
         backends=tuple(backends),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trtbuild.building import Choice, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.dtypes import DType
-from trtbuild.emitting import emit, model_name
+from trtbuild.emitting import emit
 from trtbuild.engine.request import EngineResult, Flavour
 from trtbuild.exporting import MODEL_FILE, Weights, check_capacity, quantise, read_weights, write_graph
 from trtbuild.files import atomic_folder, refuse_existing
@@ -19,6 +19,7 @@ from trtbuild.options import CompileOptions
 from trtbuild.progress import Progress, Silent
 from trtbuild.stages import Stage, Stages
 from trtbuild.store import Store
+from trtbuild.triton.repository import model_name, refuse_bad_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ def compile(
     refuse_existing(out, replace=options.force)
     profiles = read_profiles(options.profiles, options.slots, options.capacity)
     choice = choose_builder(options.engine)
+    if options.name is not None:
+        refuse_bad_name(options.name)
     with stages.stage("checkpoint"):
         weights = read_weights(model, options.export, stages.progress)
-        name = model_name(options.name or weights.checkpoint.name)
+        name = options.name or model_name(weights.checkpoint.name)
     check_capacity(weights.binding, profiles.capacity)
     with stages.stage("hash") as stage:
         files = (*weights.checkpoint.weight_files, *weights.checkpoint.tokenizer_files)
@@ -73,7 +76,7 @@ def compile(
                 graph_file, profiles, choice.flavour, options.engine, onnx_folder, stages, store, hasher
             )
         with stages.stage("repository") as stage:
-            engine = emit(folder, name, weights, profiles, graph_file, engine, options)
+            engine = emit(folder, name, weights, profiles, engine, options)
             stage.note = f"model {name!r}"
         with stages.stage("manifest"):
             write_json(folder / "build.json", manifest(weights, hashes, options, profiles, engine, folder, hasher))

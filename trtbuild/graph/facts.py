@@ -57,7 +57,7 @@ def read_facts(onnx_file: Path) -> DecoderFacts:
         capacity=capacity,
         head_dim=head_dim,
         vocab_size=shapes[contract.LOGITS].shape.dim[-1].dim_value,
-        dtype={number: dtype for dtype, number in ONNX_TYPES.items()}[cache.elem_type],
+        dtype=next(dtype for dtype, number in ONNX_TYPES.items() if number == cache.elem_type),
         weight_files=tuple(sorted(onnx_file.parent / name for name in files)),
         metadata={entry.key: entry.value for entry in model.metadata_props},
     )

@@ -55,6 +55,8 @@ class Backend:
     """The TensorRT version that built the plan; empty for ONNX."""
     targets: tuple[str, ...] = ()
     """Compute capabilities the plan was built for ("sm_89"); empty: any."""
+    version_compatible: bool = False
+    """The plan was built to run on later releases of the same major version too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,12 @@ class ServingConfig:
     cache: Cache
     prefill_chunk: int
     """The most tokens of a prompt that one step takes."""
-    bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
     profiles: tuple[Profile, ...]
     backends: tuple[Backend, ...]
-    max_waiting: int = 256
-    """Requests that may wait for a slot inside the model; one more is refused."""
+    max_waiting: int = 2
+    """Requests that may wait for a slot inside the model, so that a slot that falls free is taken at once; the others
+    stay in Triton's queue, where their priority decides who is next."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving.conftest import CAPACITY, SLOTS, VOCAB, byte_level_tokenizer, config
+from trtbuild.serving.engine import Engine
+from trtbuild.serving.errors import RequestError
+from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
+from trtbuild.serving.sampling import SamplingParams
+from trtbuild.serving.sequence import Output, Sequence
+from trtbuild.serving.text import TokenBytes
+
+TOKENIZER = byte_level_tokenizer()
+OpenTiny = Callable[..., OnnxRuntimeRunner]
+
+
+@dataclass
+class Answer:
+    """Collects what one sequence says."""
+
+    outputs: list[Output] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    on_output: Callable[[Output], None] = lambda output: None
+
+    def take(self, output: Output) -> None:
+        assert not self.over.is_set(), "an output after the last one"
+        self.outputs.append(output)
+        if output.finish_reason:
+            self.over.set()
+        self.on_output(output)
+
+    def wait(self) -> Answer:
+        assert self.over.wait(30), "no last output"
+        return self
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for output in self.outputs for token in output.token_ids]
+
+    @property
+    def text(self) -> str:
+        return "".join(output.text for output in self.outputs)
+
+    @property
+    def reason(self) -> str:
+        return self.outputs[-1].finish_reason
+
+    @property
+    def error(self) -> str:
+        return self.outputs[-1].error
+
+
+@contextmanager
+def running(runner: Any, **changes: Any) -> Iterator[tuple[Engine, list[str]]]:
+    lines: list[str] = []
+    engine = Engine(config(**changes), runner, TokenBytes(TOKENIZER), lines.append)
+    engine.start()
+    try:
+        yield engine, lines
+    finally:
+        engine.stop(0.0)
+
+
+def ask(engine: Engine, prompt: list[int], **params: Any) -> Answer:
+    answer = Answer()
+    engine.submit(prompt, SamplingParams(**params), answer.take)
+    return answer
+
+
+def prompts(count: int) -> list[list[int]]:
+    generator = np.random.default_rng(3)
+    return [generator.integers(0, VOCAB, int(generator.integers(1, 30))).tolist() for _ in range(count)]
+
+
+def greedy(runner: OnnxRuntimeRunner, prompt: list[int], count: int) -> list[int]:
+    """The reference: no cache is reused, no batch, no engine; each token from a prefill of everything before it."""
+    tokens = list(prompt)
+    for _ in range(count):
+        for start in range(0, len(tokens), 8):
+            logits = runner.prefill(0, np.array(tokens[start : start + 8]), start)
+        tokens.append(int(logits.argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_batched_is_the_same_as_alone(open_tiny: OpenTiny) -> None:
+    """Twelve prompts of different lengths over four slots, in chunks, some cancelled on the way."""
+    reference = open_tiny()
+    expected = [greedy(reference, prompt, 20) for prompt in prompts(12)]
+    assert len({tuple(tokens) for tokens in expected}) == 12  # the model's answers do depend on the prompt
+    with running(open_tiny()) as (engine, lines):
+        answers = []
+        for i, prompt in enumerate(prompts(12)):
+            answers.append(ask(engine, prompt, max_tokens=20))
+            doomed = Answer()
+            sequence = engine.submit(prompt[::-1], SamplingParams(max_tokens=20), doomed.take)
+            if i % 2:
+                time.sleep(0.003 * i)
+            engine.cancel(sequence)
+        for answer, tokens in zip(answers, expected, strict=True):
+            assert answer.wait().tokens == tokens
+            assert answer.reason == "length"
+            assert answer.text == TOKENIZER.decode(tokens)
+        assert lines == []
+
+
+def test_a_seed_draws_the_same_tokens_in_any_company(open_tiny: OpenTiny) -> None:
+    params = {"temperature": 1.0, "top_p": 0.9, "max_tokens": 15}
+    with running(open_tiny()) as (engine, _):
+        alone = ask(engine, prompts(1)[0], seed=5, **params).wait().tokens
+        crowd = [ask(engine, prompt, seed=i, **params) for i, prompt in enumerate(prompts(6))]
+        again = ask(engine, prompts(1)[0], seed=5, **params).wait().tokens
+        assert again == alone
+        assert len({tuple(answer.wait().tokens) for answer in crowd}) > 1
+        assert ask(engine, prompts(1)[0], seed=6, **params).wait().tokens != alone
+
+
+def test_the_end_of_sequence_token_ends_the_answer_without_text(open_tiny: OpenTiny) -> None:
+    expected = greedy(open_tiny(), prompts(1)[0], 12)
+    end = expected[7]
+    first = expected.index(end)
+    with running(open_tiny(), eos_token_ids=(end,)) as (engine, _):
+        answer = ask(engine, prompts(1)[0], max_tokens=12).wait()
+    assert answer.tokens == expected[: first + 1] and answer.reason == "stop"
+    assert answer.text == TOKENIZER.decode(expected[:first])
+
+
+def test_a_stop_word_ends_the_answer_and_is_not_in_it(open_tiny: OpenTiny) -> None:
+    text = TOKENIZER.decode(greedy(open_tiny(), prompts(1)[0], 20))
+    word = text[10:13]
+    with running(open_tiny()) as (engine, _):
+        answer = ask(engine, prompts(1)[0], max_tokens=20, stop_words=(word,)).wait()
+        assert answer.reason == "stop" and answer.text == text[: text.index(word)]
+        unfinished = ask(engine, prompts(1)[0], max_tokens=20, stop_words=(text[-3:] + "never",)).wait()
+        assert unfinished.reason == "length" and unfinished.text == text
+
+
+@pytest.mark.parametrize("length", [CAPACITY, CAPACITY - 1, CAPACITY - 5])
+def test_a_sequence_ends_when_its_slot_is_full(open_tiny: OpenTiny, length: int) -> None:
+    """A prompt that fills the slot still gets one token, beside another that is decoding all the while."""
+    prompt = np.random.default_rng(1).integers(0, VOCAB, length).tolist()
+    reference = open_tiny()
+    expected, neighbour = greedy(reference, prompt, 1), greedy(reference, prompts(1)[0], 25)
+    with running(open_tiny()) as (engine, lines):
+        beside = [ask(engine, prompts(1)[0], max_tokens=25) for _ in range(2)]
+        answer = ask(engine, prompt, max_tokens=1000).wait()
+        assert len(answer.tokens) == CAPACITY - length + 1 and answer.reason == "length"
+        assert answer.tokens[:1] == expected
+        assert [other.wait().tokens for other in beside] == [neighbour] * 2
+        assert lines == []
+
+
+@pytest.mark.parametrize(
+    "prompt, message",
+    [
+        ([], "The prompt is empty"),
+        ([1] * (CAPACITY + 1), "The prompt has 65 tokens; this model's KV cache holds 64."),
+        ([VOCAB], "The prompt holds token 320; the model knows 0 to 319."),
+    ],
+)
+def test_prompts_that_do_not_fit_are_refused(open_tiny: OpenTiny, prompt: list[int], message: str) -> None:
+    with running(open_tiny()) as (engine, _), pytest.raises(RequestError, match=message):
+        ask(engine, prompt)
+
+
+def test_cancelling_frees_the_slot_in_every_state(open_tiny: OpenTiny) -> None:
+    with running(open_tiny()) as (engine, _):
+        answers, sequences = [], []
+        for _ in range(SLOTS + 3):  # decoding, in their prompts, waiting
+            answers.append(Answer())
+            sequences.append(engine.submit([1] * 40, SamplingParams(max_tokens=25), answers[-1].take))
+        for sequence in sequences:
+            engine.cancel(sequence)
+        assert all(answer.wait().reason in ("cancelled", "length") for answer in answers)
+        assert answers[-1].reason == "cancelled" and answers[-1].tokens == []
+        assert len(ask(engine, [1], max_tokens=3).wait().tokens) == 3
+        engine.cancel(sequences[0])  # over already: nothing happens
+        assert engine._cache.free_slots == SLOTS
+
+
+def test_room_is_given_back_and_waited_for(open_tiny: OpenTiny) -> None:
+    with running(open_tiny(), max_waiting=1) as (engine, _):
+        answers = [ask(engine, [1] * 30, max_tokens=30) for _ in range(SLOTS + 1)]
+        if not engine.wait_for_room(0.0):
+            with pytest.raises(RequestError, match="The model is full: .* try again later"):
+                ask(engine, [1])
+        assert engine.wait_for_room(30)
+        answers.append(ask(engine, [1], max_tokens=2))
+        assert all(answer.wait().reason == "length" for answer in answers)
+
+
+class Faulty:
+    """The real runner, until a step that holds the poisoned token fails."""
+
+    def __init__(self, runner: OnnxRuntimeRunner, poison: int, *, nan: bool = False) -> None:
+        self.runner, self.nan, self.poison, self.cleared = runner, nan, poison, list[int]()
+        self.description, self.close = runner.description, runner.close
+
+    def prefill(self, slot: int, tokens: np.ndarray, start: int) -> np.ndarray:
+        return self._fault(self.runner.prefill(slot, tokens, start), np.isin(self.poison, tokens))
+
+    def decode(self, first: int, tokens: np.ndarray, positions: np.ndarray, kv: int) -> np.ndarray:
+        logits = self.runner.decode(first, tokens, positions, kv)
+        for row in np.flatnonzero(tokens == self.poison):
+            logits[row] = self._fault(logits[row], True)
+        return logits
+
+    def clear(self, slot: int) -> None:
+        self.cleared.append(slot)
+        self.runner.clear(slot)
+
+    def _fault(self, logits: np.ndarray, poisoned: Any) -> np.ndarray:
+        if poisoned and not self.nan:
+            raise RuntimeError("cuda error 700")
+        return logits * np.float32(np.nan) if poisoned else logits
+
+
+def test_a_step_that_fails_fails_only_its_sequences(open_tiny: OpenTiny) -> None:
+    clean = [[1, 2, 3], [9, 8]]
+    expected = [greedy(open_tiny(), prompt, 10) for prompt in clean]
+    poison = next(token for token in range(10, VOCAB) if token not in expected[0] + expected[1])
+    faulty = Faulty(open_tiny(), poison)
+    with running(faulty) as (engine, lines):
+        answers = [ask(engine, prompt, max_tokens=10) for prompt in clean]
+        failed = ask(engine, [5, poison], max_tokens=10).wait()
+        assert failed.reason == "error" and failed.error == "The model failed at this step: cuda error 700"
+        assert [answer.wait().tokens for answer in answers] == expected
+        assert "cuda error 700" in lines[0] and "A step of 1 sequences failed" in lines[0]
+        assert len(faulty.cleared) == 1
+
+
+def test_a_decode_step_that_fails_does_not_stop_the_loop(open_tiny: OpenTiny) -> None:
+    poison = greedy(open_tiny(), [40, 41], 3)[-1]
+    with running(Faulty(open_tiny(), poison)) as (engine, _):
+        failed = ask(engine, [40, 41], max_tokens=10).wait()
+        assert failed.reason == "error" and failed.tokens[-1] == poison
+        assert len(ask(engine, [1], max_tokens=1).wait().tokens) == 1
+
+
+def test_logits_that_are_no_numbers_fail_one_sequence_of_a_batch(open_tiny: OpenTiny) -> None:
+    prompt = prompts(2)[1]
+    expected = greedy(open_tiny(), prompt, 10)
+    poison = greedy(open_tiny(), [40, 41], 3)[-1]
+    assert poison not in expected and poison not in prompt
+    with running(Faulty(open_tiny(), poison, nan=True)) as (engine, _):
+        good, bad = ask(engine, prompt, max_tokens=10), ask(engine, [40, 41], max_tokens=10)
+        assert good.wait().tokens == expected
+        assert bad.wait().reason == "error" and "computed nan as a logit" in bad.error
+
+
+def test_a_callback_that_raises_ends_only_its_own_sequence(open_tiny: OpenTiny) -> None:
+    def refuse(output: Output) -> None:
+        raise OSError("the client is gone")
+
+    with running(open_tiny()) as (engine, lines):
+        broken = engine.submit([1, 2], SamplingParams(max_tokens=40), refuse)
+        assert ask(engine, [1, 2], max_tokens=20).wait().reason == "length"
+        while not engine._scheduler.is_idle:
+            time.sleep(0.01)
+        assert 0 < len(broken.output) < 40 and "the client is gone" in lines[0]
+
+
+def test_stopping_lets_running_sequences_finish(open_tiny: OpenTiny) -> None:
+    with running(open_tiny()) as (engine, _):
+        answers = [ask(engine, [1, 2], max_tokens=20) for _ in range(SLOTS * 2)]
+        engine.stop(30)
+        assert all(answer.reason == "length" and len(answer.tokens) == 20 for answer in answers)
+        with pytest.raises(RequestError, match="shutting down"):
+            ask(engine, [1])
+        assert engine.wait_for_room(30)  # nobody waits for a slot that will never come
+
+
+def test_what_does_not_finish_in_time_is_told_so(open_tiny: OpenTiny) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    runner = open_tiny()
+    decode = runner.decode
+
+    def stuck(*arguments: Any) -> Any:
+        entered.set()
+        leave.wait(30)
+        return decode(*arguments)
+
+    runner.decode = stuck  # type: ignore[method-assign]
+    with running(runner) as (engine, _):
+        answer = ask(engine, [1, 2], max_tokens=20)
+        waiting = [ask(engine, [3], max_tokens=20) for _ in range(SLOTS)]
+        assert entered.wait(30)
+        threading.Timer(0.3, leave.set).start()
+        engine.stop(0.05)
+        for each in (answer, *waiting):
+            assert each.over.is_set() and each.error == "The model stopped before the answer was complete."
+
+
+def test_a_fault_of_the_loop_leaves_nobody_waiting(open_tiny: OpenTiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(open_tiny()) as (engine, lines):
+
+        def broken(step: Any) -> None:
+            raise AssertionError("a bug in the policy")
+
+        monkeypatch.setattr(engine._scheduler, "commit", broken)
+        answers = [ask(engine, [1, 2], max_tokens=20) for _ in range(3)]
+        assert all(answer.wait().reason == "error" for answer in answers)
+        assert "a bug in the policy" in lines[0]
+        with pytest.raises(RequestError):
+            ask(engine, [1])
+
+
+def test_outputs_come_while_the_sequence_runs(open_tiny: OpenTiny) -> None:
+    with running(open_tiny()) as (engine, _):
+        answer = ask(engine, [1, 2], max_tokens=20).wait()
+    assert len(answer.outputs) > 5
+    assert [output.finish_reason for output in answer.outputs[:-1]] == [""] * (len(answer.outputs) - 1)
+    assert all(output.text for output in answer.outputs[:-1])
+    assert isinstance(answer.outputs[0], Output) and Sequence.__slots__

@@ -1,0 +1,153 @@
+"""The TensorRT runner against the rules of its API (gpu_stand_in) and the checks made before a plan is loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving.conftest import CAPACITY, CHUNK, SLOTS, VOCAB, config
+from tests.serving.gpu_stand_in import Cuda, TensorRT
+from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
+from trtbuild.serving.errors import BackendError
+from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
+from trtbuild.serving.runners.tensorrt import TensorRTRunner, select_profile
+from trtbuild.serving.runners.tensorrt_plan import import_tensorrt
+
+DECODE = Profile("decode", (1, SLOTS, SLOTS), (1, 1, 1), (1, 32, CAPACITY))
+PREFILL = Profile("prefill", (1, 1, 1), (1, CHUNK, CHUNK), (1, 32, CAPACITY))
+BACKEND = Backend("tensorrt", "model.plan", "float32", "10.16.1.11", ("sm_86", "sm_89"))
+
+
+@pytest.fixture
+def place(version_folder: Path, tmp_path: Path) -> Path:
+    """A version folder whose plan is, for the stand-in, the path of the tiny graph."""
+    (tmp_path / "model.plan").write_text(str(version_folder / "model.onnx"))
+    return tmp_path
+
+
+@pytest.fixture
+def open_plan(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TensorRTRunner]:
+    def open_plan(
+        cuda: Cuda | None = None,
+        backend: Backend = BACKEND,
+        profiles: tuple[Profile, ...] = (DECODE, PREFILL),
+        serving: ServingConfig | None = None,
+    ) -> TensorRTRunner:
+        cuda = cuda or Cuda()
+        monkeypatch.setitem(sys.modules, "tensorrt", TensorRT(profiles))
+        monkeypatch.setitem(sys.modules, "pycuda", SimpleNamespace(driver=cuda))
+        monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
+        serving = serving or config(profiles=(DECODE, PREFILL))
+        return TensorRTRunner(serving, backend, place, lambda line: None, 0)
+
+    return open_plan
+
+
+def test_steps_are_those_of_onnx_runtime(
+    open_plan: Callable[..., TensorRTRunner], open_tiny: Callable[..., OnnxRuntimeRunner]
+) -> None:
+    """Two prompts in chunks, decode steps of several ranges of slots, a cleared slot: the same logits."""
+    runners: tuple[Any, Any] = (open_plan(), open_tiny())
+    generator = np.random.default_rng(0)
+    prompts = {1: generator.integers(0, VOCAB, 19), 3: generator.integers(0, VOCAB, 5)}
+    steps: list[Callable[[Any], Any]] = []
+    for slot, prompt in prompts.items():
+        for start in range(0, len(prompt), CHUNK):
+            chunk = prompt[start : start + CHUNK]
+            steps.append(lambda r, slot=slot, chunk=chunk, start=start: r.prefill(slot, chunk, start))
+    for i in range(3):
+        tokens, positions = generator.integers(0, VOCAB, 3), np.array([19 + i, 0, 5 + i])
+        steps.append(lambda r, t=tokens, p=positions, i=i: r.decode(1, t, p, 20 + i))
+    steps.append(lambda r: r.decode(3, np.array([7]), np.array([8]), 9))
+    steps.append(lambda r: r.clear(1))
+    steps.append(lambda r: r.decode(0, np.array([7, 7, 7, 7]), np.array([0, 0, 0, 9]), 10))
+    for step in steps:
+        results = [step(runner) for runner in runners]
+        if results[0] is not None:
+            np.testing.assert_allclose(results[0], results[1], atol=1e-4)
+
+
+def test_only_what_changed_is_told_to_tensorrt(open_plan: Callable[..., TensorRTRunner]) -> None:
+    runner = open_plan()
+    decode = lambda kv: runner.decode(0, np.zeros(2, np.int64), np.full(2, kv - 1), kv)  # noqa: E731
+    decode(1)
+    execution = runner._contexts[0].execution
+    before = execution.shapes_set
+    for kv in range(2, 50):
+        decode(kv)
+    assert execution.shapes_set == before  # one multiple of 64 covers them all
+    assert execution.shapes["cache_positions"] == (CAPACITY,)
+
+
+def test_the_gpu_is_left_as_it_was(open_plan: Callable[..., TensorRTRunner]) -> None:
+    cuda = Cuda()
+    runner = open_plan(cuda)
+    runner.prefill(0, np.zeros(3, np.int64), 0)
+    runner.close()
+    assert cuda.depth == 0
+    assert all(memory.freed for memory in cuda.memories)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"backend": replace(BACKEND, file="gone.plan")}, "gone.plan does not exist"),
+        ({"backend": replace(BACKEND, version="10.15.0.3")}, "built by tensorrt 10.15.0.3 and 10.16.1.11 is installed"),
+        ({"backend": replace(BACKEND, version="11.0.0", version_compatible=True)}, "built by tensorrt 11.0.0"),
+        ({"cuda": Cuda((9, 0))}, "built for sm_86, sm_89 and this GPU, stand-in, is sm_90; build again with --target"),
+        ({"cuda": Cuda(memory=1000)}, "too little free memory"),
+        ({"profiles": (DECODE,)}, "the plan has 1 profiles, serving.json 2"),
+        ({"backend": replace(BACKEND, dtype="float16")}, "the plan's cache is FLOAT, serving.json says float16"),
+        (
+            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(3, SLOTS, 2, CAPACITY, 16))},
+            "not of this model: missing .*past_key.2",
+        ),
+        (
+            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(2, SLOTS, 2, 128, 16))},
+            r"cache is \(2, 64, 16\), serving.json says \(2, 128, 16\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    open_plan: Callable[..., TensorRTRunner], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BackendError, match=message):
+        open_plan(**changes)
+
+
+def test_a_file_that_is_no_plan_gives_tensorrts_reason(open_plan: Callable[..., TensorRTRunner], place: Path) -> None:
+    (place / "model.plan").write_text("not a plan")
+    with pytest.raises(BackendError, match=r"does not load .*model.plan: magic tag does not match"):
+        open_plan()
+    (place / "model.plan").write_bytes(b"")
+    with pytest.raises(BackendError, match=r"model.plan is empty"):
+        open_plan()
+
+
+def test_a_later_release_runs_a_version_compatible_plan(open_plan: Callable[..., TensorRTRunner]) -> None:
+    open_plan(backend=replace(BACKEND, version="10.15.0.3", version_compatible=True)).close()
+
+
+def test_a_step_that_no_profile_covers_shows_the_ranges() -> None:
+    serving = config(profiles=(DECODE, PREFILL))
+    assert select_profile(serving, 3, 1, 5) == (0, CAPACITY)
+    assert select_profile(serving, 1, 8, 8) == (1, CAPACITY)
+    short = config(profiles=(replace(DECODE, kv=(1, 32, 40)),))
+    assert select_profile(short, 1, 1, 33) == (0, 33)
+    with pytest.raises(ValueError, match=r"batch 2, tokens 8, kv 9 \(decode: batch 1..4, tokens 1..1, kv 1..64; pre"):
+        select_profile(serving, 2, 8, 9)
+
+
+def test_the_real_rtx_module_is_held_to_the_recorded_version() -> None:
+    trt = pytest.importorskip("tensorrt_rtx")
+    backend = Backend("tensorrt_rtx", "model.plan", "float16", trt.__version__)
+    assert import_tensorrt(backend) is trt
+    with pytest.raises(BackendError, match=r"built by tensorrt_rtx 1.2.3 and .* is installed"):
+        import_tensorrt(replace(backend, version="1.2.3"))

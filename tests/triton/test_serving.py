@@ -1,0 +1,227 @@
+"""The emitted repository on the real tritonserver: what a client sees."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+
+from tests.triton.conftest import CAPACITY, MODEL, SLOTS
+from trtbuild.errors import InputError
+from trtbuild.triton.client import Sampling, only_model, ready_models, stream_generate, wait_until_ready
+from trtbuild.triton.server import TritonServer
+
+pytestmark = pytest.mark.slow  # the module starts a server
+
+
+def ask(server: TritonServer, prompt: str = "the quick", **options: Any) -> Iterator[Any]:
+    sampling = Sampling(**{key: options.pop(key) for key in list(options) if key not in ("priority", "timeout")})
+    return stream_generate(server.grpc_url, MODEL, prompt=prompt, sampling=sampling, **options)
+
+
+def post(server: TritonServer, action: str, body: dict[str, Any]) -> str:
+    request = urllib.request.Request(
+        f"http://{server.http_url}/v2/models/{MODEL}/{action}", json.dumps(body).encode(), method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return response.read().decode()
+
+
+def refused(server: TritonServer, action: str, body: dict[str, Any]) -> str:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(server, action, body)
+    assert caught.value.code == 400
+    return json.loads(caught.value.read())["error"]
+
+
+def test_the_warm_up_ran_and_the_model_is_ready(server: TritonServer) -> None:
+    assert server.log_file is not None
+    assert "is running warmup sample 'prefill_and_decode'" in server.log_file.read_text()
+    assert ready_models(server.grpc_url) == [MODEL]
+    assert only_model(server.grpc_url) == MODEL
+    wait_until_ready(server.grpc_url)
+
+
+def test_text_streams_token_by_token_and_ends_with_a_reason(server: TritonServer) -> None:
+    chunks = list(ask(server, max_tokens=12))
+    assert len(chunks) > 3
+    assert sum(len(chunk.token_ids) for chunk in chunks) == 12
+    assert [chunk.finish_reason for chunk in chunks[:-1]] == [""] * (len(chunks) - 1)
+    assert chunks[-1].finish_reason == "length"
+
+
+def test_the_same_text_comes_at_once_without_stream(server: TritonServer) -> None:
+    streamed = "".join(chunk.text for chunk in ask(server, max_tokens=12))
+    answer = json.loads(post(server, "generate", {"text_input": "the quick", "max_tokens": 12}))
+    assert answer["text_output"] == streamed
+    assert answer["finish_reason"] == "length"
+
+
+def test_generate_stream_sends_events(server: TritonServer) -> None:
+    body = {"text_input": "the quick", "max_tokens": 12, "stream": True}
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in post(server, "generate_stream", body).splitlines()
+        if line.startswith("data: ")
+    ]
+    assert "".join(event["text_output"] for event in events) == "".join(c.text for c in ask(server, max_tokens=12))
+    assert events[-1]["finish_reason"] == "length"
+
+
+def test_a_chat_goes_through_the_template(server: TritonServer) -> None:
+    messages = [{"role": "user", "content": "the fox"}]
+    chat = list(stream_generate(server.grpc_url, MODEL, messages=messages, sampling=Sampling(max_tokens=4)))
+    plain = list(ask(server, "<bos><|user|>the fox\n<|assistant|>", max_tokens=4))
+    assert [c.token_ids for c in chat] == [c.token_ids for c in plain]
+
+
+def test_a_seed_repeats_a_draw(server: TritonServer) -> None:
+    first, second, other = (
+        [c.token_ids for c in ask(server, max_tokens=16, temperature=1.5, seed=seed)] for seed in (7, 7, 8)
+    )
+    assert first == second != other
+
+
+@pytest.mark.parametrize("priority", [0, 1, 2, 3, 99])
+def test_a_priority_is_accepted_and_one_out_of_range_is_the_default(server: TritonServer, priority: int) -> None:
+    assert list(ask(server, max_tokens=2, priority=priority))[-1].finish_reason == "length"
+
+
+def test_high_priority_overtakes_the_queue(server: TritonServer) -> None:
+    order: list[int] = []
+
+    def run(priority: int, tokens: int) -> None:
+        for chunk in ask(server, max_tokens=tokens, priority=priority):
+            if not order or order[-1] != priority:
+                order.append(priority)
+            del chunk
+            break
+
+    holders = [ask(server, max_tokens=3000, priority=2) for _ in range(SLOTS)]
+    for holder in holders:
+        next(holder)
+    # As many as the model and the batch in hand take; what comes after them stays in Triton's queue.
+    queued = [ask(server, max_tokens=600, priority=2) for _ in range(3 * SLOTS)]
+    fillers = [threading.Thread(target=lambda q=q: next(q)) for q in queued]
+    for filler in fillers:
+        filler.start()
+    time.sleep(0.5)
+    low = threading.Thread(target=run, args=(3, 2))
+    low.start()
+    time.sleep(0.2)
+    high = threading.Thread(target=run, args=(1, 2))
+    high.start()
+    time.sleep(0.2)
+    for holder in holders:
+        holder.close()
+    for thread in (*fillers, low, high):
+        thread.join(60)
+    for stream in queued:
+        stream.close()
+    assert order == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": ""}, "The prompt is empty"),
+        ({"prompt": "a" * (CAPACITY + 1)}, f"this model's KV cache holds {CAPACITY}"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"prompt": "caf\udce9"}, "not valid UTF-8: byte 0xe9 at 3"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_reason(server: TritonServer, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        list(ask(server, **options))
+
+
+def test_bad_requests_over_http_get_400(server: TritonServer) -> None:
+    assert "The prompt is empty" in refused(server, "generate", {"text_input": ""})
+    assert "max_tokens is -5" in refused(server, "generate", {"text_input": "a", "max_tokens": -5})
+
+
+def test_a_batch_of_prompts_is_refused(server: TritonServer) -> None:
+    client = grpc.InferenceServerClient(server.grpc_url)
+    received: Any = []
+    done = threading.Event()
+    client.start_stream(lambda result, error: (received.append(error), done.set()))
+    tensor = grpc.InferInput("text_input", [2, 1], "BYTES")
+    tensor.set_data_from_numpy(np.array([[b"a"], [b"b"]], dtype=object))
+    client.async_stream_infer(MODEL, [tensor])
+    assert done.wait(30)
+    client.stop_stream()
+    assert "a request carries one prompt" in str(received[0])
+
+
+def test_an_unknown_model_is_named_with_those_there(server: TritonServer) -> None:
+    with pytest.raises(InputError, match=f"There is no model 'nope' at .*; there is {MODEL}"):
+        list(stream_generate(server.grpc_url, "nope", prompt="a"))
+
+
+def test_an_abandoned_answer_frees_its_slot(server: TritonServer) -> None:
+    abandoned = [ask(server, max_tokens=3000) for _ in range(SLOTS)]
+    for answer in abandoned:
+        next(answer)
+    begin = time.monotonic()
+    for answer in abandoned:
+        answer.close()
+    assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
+    assert time.monotonic() - begin < 2.5, "four answers of 3000 tokens were not cancelled"
+
+
+def test_a_client_that_is_killed_frees_its_slot(server: TritonServer) -> None:
+    code = (
+        "import sys; from trtbuild.triton.client import *\n"
+        f"for c in stream_generate(sys.argv[1], '{MODEL}', prompt='the', sampling=Sampling(max_tokens=3000)):\n"
+        "    print(c.token_ids, flush=True)"
+    )
+    clients = [
+        subprocess.Popen([sys.executable, "-c", code, server.grpc_url], stdout=subprocess.PIPE) for _ in range(SLOTS)
+    ]
+    for client in clients:
+        assert client.stdout is not None
+        client.stdout.readline()
+    begin = time.monotonic()
+    for client in clients:
+        client.kill()
+        client.communicate()
+    assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
+    assert time.monotonic() - begin < 2.5
+
+
+def test_a_client_that_stops_reading_holds_up_nobody(server: TritonServer) -> None:
+    lazy = ask(server, max_tokens=3000)
+    next(lazy)
+    begin = time.monotonic()
+    assert list(ask(server, max_tokens=4))[-1].finish_reason == "length"
+    assert time.monotonic() - begin < 2
+    rest = list(lazy)
+    assert sum(len(chunk.token_ids) for chunk in rest) > 2900
+    assert rest[-1].finish_reason == "length"
+
+
+def test_the_readme_examples_run(server: TritonServer, emitted: Path) -> None:
+    text = (emitted / "README.md").read_text()
+    (body,) = re.findall(r"generate_stream \\\n  -d '(.*)'", text)
+    assert '"finish_reason":"length"' in post(server, "generate_stream", json.loads(body))
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "localhost:8001" in code
+    limited = code.replace("localhost:8001", server.grpc_url)
+    result = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout) > 10

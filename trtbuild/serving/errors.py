@@ -1,0 +1,11 @@
+"""What serving raises. This package cannot import trtbuild's errors: it runs alone inside Triton."""
+
+from __future__ import annotations
+
+
+class RequestError(ValueError):
+    """The request is wrong or cannot be taken now; the text goes to the client as it is."""
+
+
+class BackendError(RuntimeError):
+    """A way to run the model does not work on this machine; the text says why and what to do."""

@@ -1,0 +1,222 @@
+"""A TensorRT plan on a GPU, for `tensorrt` 10.15 and later and for `tensorrt_rtx`, whose Python API is the same here.
+
+Device memory, pinned host memory and the stream come from pycuda. Past and present of the cache are one address, which
+IKVCacheUpdateLayer requires. There is an execution context for each optimisation profile, because switching the profile
+of one context costs a synchronisation and forgets every shape and address.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import graph_names as names
+from ..config import Backend, ServingConfig
+from ..errors import BackendError
+from .base import Log
+from .tensorrt_plan import check_plan, check_target, import_tensorrt, load_plan
+
+KV_STEP = 64
+"""Attention looks at a multiple of this many positions: the mask hides the surplus, and the shape, which TensorRT
+derives its launch parameters from (and TensorRT-RTX compiles kernels for), changes once in so many tokens."""
+ALIGNMENT = 256
+"""Bytes; TensorRT reads tensors from addresses that are a multiple of this."""
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(slots=True)
+class _Context:
+    """An execution context and the slots and tokens that its shapes and addresses are set for."""
+
+    execution: Any
+    rows: tuple[int, int] = (-1, 0)
+    tokens: tuple[int, int] = (0, 0)
+    kv: int = 0
+
+
+class TensorRTRunner:
+    """Runner over a deserialised plan."""
+
+    def __init__(self, config: ServingConfig, backend: Backend, folder: Path, log: Log, device: int) -> None:
+        """Checks everything that can be known before the plan is loaded; raises BackendError saying which is wrong."""
+        self._config = config
+        file = folder / backend.file
+        if not file.is_file():
+            raise BackendError(f"{file} does not exist; build the repository again")
+        trt = import_tensorrt(backend)
+        self._cuda = _import_pycuda()
+        gpu = _open_gpu(self._cuda, device)
+        check_target(gpu, backend)
+        self._primary = gpu.retain_primary_context()
+        self.description = f"{backend.kind} {trt.__version__} on {gpu.name()}, KV cache {backend.dtype}"
+        with self._current():
+            self._engine = load_plan(trt, file, backend, log)
+            check_plan(trt, self._engine, config, backend)
+            self._stream = self._cuda.Stream()
+            try:
+                self._contexts = [self._open_profile(trt, index) for index in range(len(config.profiles))]
+                self._allocate(backend)
+            except self._cuda.MemoryError as error:
+                raise BackendError(f"{gpu.name()} has too little free memory for {file.name}: {error}") from error
+
+    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int) -> NDArray[np.float32]:
+        positions = np.arange(start, start + len(tokens), dtype=np.int64)
+        row: NDArray[np.float32] = self._step(slot, tokens[np.newaxis], positions[np.newaxis], start + len(tokens))[0]
+        return row
+
+    def decode(
+        self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
+    ) -> NDArray[np.float32]:
+        return self._step(first, tokens[:, np.newaxis], positions[:, np.newaxis], kv)
+
+    def clear(self, slot: int) -> None:
+        with self._current():
+            for _, _, memory in self._cache:
+                self._cuda.memset_d8_async(int(memory) + slot * self._slot_bytes, 0, self._slot_bytes, self._stream)
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        with self._current():
+            self._stream.synchronize()
+            self._contexts.clear()
+            del self._engine
+            for memory in (*self._inputs.values(), self._logits, *(memory for _, _, memory in self._cache)):
+                memory.free()
+            self._cache.clear()
+        self._primary.detach()
+
+    def _step(
+        self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
+    ) -> NDArray[np.float32]:
+        """One run over `tokens` i64 [batch, n] of the slots from `first`; f32 [batch, vocab] of each row's last one."""
+        batch, count = tokens.shape
+        profile, kv = select_profile(self._config, batch, count, kv)
+        context = self._contexts[profile]
+        wanted = np.full((batch, 1), count - 1, np.int64)
+        with self._current():
+            self._set_shapes(context, first, batch, count, kv)
+            for name, values in (
+                (names.INPUT_IDS, tokens),
+                (names.POSITION_IDS, positions),
+                (names.LOGITS_POSITIONS, wanted),
+            ):
+                host = self._host_inputs[name][: values.size]
+                host[:] = values.reshape(-1)
+                self._cuda.memcpy_htod_async(self._inputs[name], host, self._stream)
+            if not context.execution.execute_async_v3(self._stream.handle):
+                raise RuntimeError(f"TensorRT did not run a batch of {batch} with {count} tokens and {kv} positions")
+            logits: NDArray[np.float32] = self._host_logits[:batch]
+            self._cuda.memcpy_dtoh_async(logits, self._logits, self._stream)
+            self._stream.synchronize()
+        return logits
+
+    def _set_shapes(self, context: _Context, first: int, batch: int, count: int, kv: int) -> None:
+        """Tell TensorRT what differs from the context's last step: the slots, the tokens of a row, the positions."""
+        execution = context.execution
+        if context.rows != (first, batch):
+            cache = self._config.cache
+            shape = (batch, cache.kv_heads, cache.capacity, cache.head_dim)
+            for past, present, memory in self._cache:
+                address = int(memory) + first * self._slot_bytes
+                _accepted(execution.set_input_shape(past, shape), past, shape)
+                _accepted(execution.set_tensor_address(past, address), past, address)
+                _accepted(execution.set_tensor_address(present, address), present, address)
+            _accepted(execution.set_input_shape(names.LOGITS_POSITIONS, (batch, 1)), names.LOGITS_POSITIONS, batch)
+            context.rows = (first, batch)
+        if context.tokens != (batch, count):
+            for name in (names.INPUT_IDS, names.POSITION_IDS):
+                _accepted(execution.set_input_shape(name, (batch, count)), name, (batch, count))
+            context.tokens = (batch, count)
+        if context.kv != kv:
+            _accepted(execution.set_input_shape(names.CACHE_POSITIONS, (kv,)), names.CACHE_POSITIONS, kv)
+            context.kv = kv
+
+    def _open_profile(self, trt: Any, index: int) -> _Context:
+        execution = self._engine.create_execution_context(trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE)
+        if execution is None:
+            raise BackendError("TensorRT made no execution context: too little GPU memory for its activations")
+        if not execution.set_optimization_profile_async(index, self._stream.handle):
+            raise BackendError(f"TensorRT did not take optimisation profile {index}")
+        self._stream.synchronize()
+        return _Context(execution)
+
+    def _allocate(self, backend: Backend) -> None:
+        """The cache, zeroed (attention multiplies what it masks by 0, and 0 times a NaN is one), and the inputs."""
+        cuda, config, cache = self._cuda, self._config, self._config.cache
+        self._slot_bytes = cache.kv_heads * cache.capacity * cache.head_dim * _ITEM_BYTES[backend.dtype]
+        if self._slot_bytes % ALIGNMENT:
+            raise BackendError(
+                f"a slot of the cache has {self._slot_bytes} bytes a tensor, which must divide by {ALIGNMENT}; "
+                "build with a capacity that is a multiple of 64"
+            )
+        self._cache = []
+        for past, present in names.cache_pairs(cache.layers):
+            memory = cuda.mem_alloc(cache.slots * self._slot_bytes)
+            cuda.memset_d8_async(int(memory), 0, cache.slots * self._slot_bytes, self._stream)
+            self._cache.append((past, present, memory))
+        most = max(cache.slots, config.prefill_chunk)
+        sizes = {names.INPUT_IDS: most, names.POSITION_IDS: most, names.LOGITS_POSITIONS: cache.slots}
+        self._host_inputs = {name: cuda.pagelocked_empty((size,), np.int64) for name, size in sizes.items()}
+        self._inputs = {name: cuda.mem_alloc(size * 8) for name, size in sizes.items()}
+        self._inputs[names.CACHE_POSITIONS] = cuda.mem_alloc(cache.capacity * 8)
+        cuda.memcpy_htod(self._inputs[names.CACHE_POSITIONS], np.arange(cache.capacity, dtype=np.int64))
+        self._host_logits = cuda.pagelocked_empty((cache.slots, config.vocab_size), np.float32)
+        self._logits = cuda.mem_alloc(self._host_logits.nbytes)
+        for context in self._contexts:
+            for name, memory in (*self._inputs.items(), (names.LOGITS, self._logits)):
+                _accepted(context.execution.set_tensor_address(name, int(memory)), name, int(memory))
+        self._stream.synchronize()
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Make the GPU's primary context, which TensorRT uses, current: the runner is opened in one thread and runs in
+        another."""
+        self._primary.push()
+        try:
+            yield
+        finally:
+            self._cuda.Context.pop()
+
+
+def select_profile(config: ServingConfig, batch: int, tokens: int, kv: int) -> tuple[int, int]:
+    """The first profile that covers the step, and the positions attention shall look at: `kv` rounded up if it can be.
+
+    Raises ValueError, with every profile's ranges, if none covers it.
+    """
+    rounded = min(-(-kv // KV_STEP) * KV_STEP, config.cache.capacity)
+    for positions in (rounded, kv):
+        for index, profile in enumerate(config.profiles):
+            if profile.covers(batch, tokens, positions):
+                return index, positions
+    ranges = "; ".join(
+        f"{p.name}: batch {p.batch[0]}..{p.batch[2]}, tokens {p.tokens[0]}..{p.tokens[2]}, kv {p.kv[0]}..{p.kv[2]}"
+        for p in config.profiles
+    )
+    raise ValueError(f"no profile of the plan covers batch {batch}, tokens {tokens}, kv {kv} ({ranges})")
+
+
+def _import_pycuda() -> Any:
+    try:
+        return importlib.import_module("pycuda.driver")
+    except (ImportError, OSError) as error:
+        raise BackendError(f"the Python package pycuda does not import ({error}); is there a GPU driver?") from error
+
+
+def _open_gpu(cuda: Any, device: int) -> Any:
+    try:
+        cuda.init()
+        return cuda.Device(device)
+    except cuda.Error as error:
+        raise BackendError(f"there is no usable GPU number {device} ({error})") from error
+
+
+def _accepted(accepted: bool, name: str, value: object) -> None:
+    if not accepted:
+        raise RuntimeError(f"TensorRT did not take {value} for {name}")

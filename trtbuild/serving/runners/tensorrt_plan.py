@@ -1,0 +1,106 @@
+"""Whether a plan fits this machine, and loading it: each check says which of the two is wrong and what to do."""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import re
+from pathlib import Path
+from typing import Any
+
+from .. import graph_names as names
+from ..config import Backend, ServingConfig
+from ..errors import BackendError
+from .base import Log
+
+
+def import_tensorrt(backend: Backend) -> Any:
+    """The module `tensorrt` or `tensorrt_rtx`; raises BackendError if it is missing or cannot read the plan."""
+    try:
+        trt = importlib.import_module(backend.kind)
+    except (ImportError, OSError) as error:  # OSError: the module is there and its libraries are not
+        raise BackendError(f"the Python package {backend.kind} does not import ({error})") from error
+    wanted, found = release(backend.version), release(trt.__version__)
+    fits = found[:1] == wanted[:1] and found >= wanted if backend.version_compatible else found == wanted
+    if not fits:
+        raise BackendError(
+            f"the plan was built by {backend.kind} {backend.version} and {trt.__version__} is installed; "
+            "install that version (or use its container), or build the repository again with the one installed"
+        )
+    return trt
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version: "10.16.1.11" -> (10, 16, 1); a plan belongs to major, minor and patch."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def check_target(gpu: Any, backend: Backend) -> None:
+    """Raise BackendError for a GPU whose compute capability the plan was not built for."""
+    major, minor = gpu.compute_capability()
+    capability = f"sm_{major}{minor}"
+    if backend.targets and capability not in backend.targets:
+        raise BackendError(
+            f"the plan was built for {', '.join(backend.targets)} and this GPU, {gpu.name()}, is {capability}; "
+            f"build again with --target {capability}"
+        )
+
+
+def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -> None:
+    """Raise BackendError for a plan whose tensors or profiles are not those that serving.json describes."""
+    wanted = {names.INPUT_IDS, names.POSITION_IDS, names.CACHE_POSITIONS, names.LOGITS_POSITIONS, names.LOGITS}
+    wanted.update(name for pair in names.cache_pairs(config.cache.layers) for name in pair)
+    found = {engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}
+    if wanted != found:
+        raise BackendError(
+            f"the plan is not of this model: missing {sorted(wanted - found)[:4]}, unknown {sorted(found - wanted)[:4]}"
+        )
+    if engine.num_optimization_profiles != len(config.profiles):
+        raise BackendError(
+            f"the plan has {engine.num_optimization_profiles} profiles, serving.json {len(config.profiles)}"
+        )
+    cache = config.cache
+    shape = tuple(engine.get_tensor_shape(names.past_key(0)))
+    if shape[1:] != (cache.kv_heads, cache.capacity, cache.head_dim):
+        raise BackendError(
+            f"the plan's cache is {shape[1:]}, serving.json says {(cache.kv_heads, cache.capacity, cache.head_dim)}"
+        )
+    types = {"float32": trt.DataType.FLOAT, "float16": trt.DataType.HALF, "bfloat16": trt.DataType.BF16}
+    if engine.get_tensor_dtype(names.past_key(0)) != types[backend.dtype]:
+        raise BackendError(
+            f"the plan's cache is {engine.get_tensor_dtype(names.past_key(0))}, serving.json says {backend.dtype}"
+        )
+
+
+def load_plan(trt: Any, file: Path, backend: Backend, log: Log) -> Any:
+    """The deserialised engine; raises BackendError with TensorRT's own reason if it takes the file for no plan."""
+    if file.stat().st_size == 0:
+        raise BackendError(f"{file} is empty; build the repository again")
+    logger = _make_logger(trt, log)
+    runtime = trt.Runtime(logger)
+    runtime.engine_host_code_allowed = backend.version_compatible  # such a plan carries the runtime that reads it
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as plan:
+        engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None:
+        raise BackendError(f"TensorRT does not load {file}: {logger.last_error or 'it gave no reason'}")
+    if engine.streamable_weights_size > 0:
+        engine.weight_streaming_budget_v2 = engine.get_weight_streaming_automatic_budget()
+    return engine
+
+
+def _make_logger(trt: Any, log: Log) -> Any:
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        """Hands TensorRT's warnings and errors to the server's log; the last error explains a failure."""
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.last_error = ""
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                self.last_error = message
+                log(f"TensorRT error: {message}")
+            elif severity == trt.ILogger.Severity.WARNING:
+                log(f"TensorRT warning: {message}")
+
+    return Logger()
