@@ -33,7 +33,9 @@ def emit(
     the finished repository does not pass its own check.
     """
     cpu = options.cpu_fallback or engine is None
-    config = serving_config(name, weights, profiles, engine, cpu)
+    config = serving_config(
+        name, weights, profiles, engine, cpu=cpu, version_compatible=options.engine.builder.version_compatible
+    )
     place = version_folder(folder, name)
     place.mkdir(parents=True)
     if cpu:
@@ -54,7 +56,13 @@ def emit(
 
 
 def serving_config(
-    name: str, weights: Weights, profiles: ProfileSet, engine: EngineResult | None, cpu: bool
+    name: str,
+    weights: Weights,
+    profiles: ProfileSet,
+    engine: EngineResult | None,
+    *,
+    cpu: bool,
+    version_compatible: bool,
 ) -> ServingConfig:
     """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
@@ -67,6 +75,7 @@ def serving_config(
                 dtype=SERVING_TYPES[weights.dtype],
                 version=engine.version,
                 targets=engine.targets,
+                version_compatible=version_compatible,
             )
         )
     if cpu:

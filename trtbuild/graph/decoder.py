@@ -76,16 +76,26 @@ class _Author:
         mask = masks(graph, spec.attention.windows)
         write_at = cache_write_position(graph)
         length = graph.node("Shape", [contract.CACHE_POSITIONS], "cache/length")
-        embedding = graph.external(self.binding.weight(Role.EMBEDDING))
-        x = graph.node("Gather", [embedding, contract.INPUT_IDS], Role.EMBEDDING.path())
-        if self.binding.weight(Role.EMBEDDING).dtype is not self.dtype:
-            x = graph.cast(x, self.dtype, Role.EMBEDDING.path())
+        x = self.embed()
         for layer in range(spec.layers):
             attended = self.attention(layer, x, turn, mask[spec.attention.windows[layer]], write_at, length)
             x = graph.node("Add", [x, attended], f"layers.{layer}/attn/residual")
             x = graph.node("Add", [x, self.mlp(layer, x)], f"layers.{layer}/mlp/residual")
         self.logits(x)
         return AuthoredGraph(self.model(metadata), tuple(graph.files.values()))
+
+    def embed(self) -> str:
+        """Rows of the embedding matrix, [batch, tokens, hidden] in the network's type.
+
+        A tied matrix of another type is cast before the lookup, as the head casts it: TensorRT then keeps one copy and
+        not two. In FP32, where weights double, the lookup reads the stored type.
+        """
+        graph, path = self.graph, Role.EMBEDDING.path()
+        ref = self.binding.weight(Role.EMBEDDING)
+        if ref.dtype is self.dtype or (self.spec.tied_embeddings and self.dtype is not DType.F32):
+            return graph.node("Gather", [graph.weight(ref, self.dtype), contract.INPUT_IDS], path)
+        x = graph.node("Gather", [graph.external(ref), contract.INPUT_IDS], path)
+        return graph.cast(x, self.dtype, path)
 
     def attention(self, layer: int, x: str, turn: Rotation, mask: str, write_at: str, length: str) -> str:
         graph, spec = self.graph, self.spec.attention

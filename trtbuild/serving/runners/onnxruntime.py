@@ -29,8 +29,8 @@ class OnnxRuntimeRunner:
     What a step binds is fixed by its slots and its number of tokens, so decode bindings are made once for each range of
     slots and kept; a step then rebinds only the inputs whose shape changes.
 
-    INT4 products keep ONNX Runtime's default, which rounds activations to INT8: a step of 8 rows of SmolLM2 takes 19 ms,
-    and 76 ms with exact ones (`session.qdq_matmulnbits_accuracy_level` 1, as `verify` has it).
+    INT4 products keep ONNX Runtime's default, which rounds activations to INT8: a step of 8 rows of SmolLM2 takes
+    19 ms, and 76 ms with exact ones (`session.qdq_matmulnbits_accuracy_level` 1, as `verify` has it).
     """
 
     def __init__(self, config: ServingConfig, backend: Backend, folder: Path) -> None:
