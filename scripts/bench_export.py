@@ -105,7 +105,9 @@ def main() -> None:
         large = CACHE / "llama-70b-sparse"
         if not large.exists():
             subprocess.run([sys.executable, str(ROOT / "scripts" / "synthetic_checkpoint.py"), str(large)], check=True)
-        jobs.append(Job("trtbuild export, BF16, 141 GB in 30 files", (trtbuild, "export", str(large), "--out", "{out}")))
+        jobs.append(
+            Job("trtbuild export, BF16, 141 GB in 30 files", (trtbuild, "export", str(large), "--out", "{out}"))
+        )
     if arguments.peers:
         jobs += peers(arguments.checkpoint)
     figures = {job.label: measure(job, arguments.runs) for job in jobs}
