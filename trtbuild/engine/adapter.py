@@ -11,6 +11,7 @@ from pathlib import Path
 from trtbuild.engine.child import run_worker
 from trtbuild.engine.flavour import adapter_for
 from trtbuild.engine.gpu import devices
+from trtbuild.engine.inspect import inspect_plan
 from trtbuild.engine.job import Job, ProfileShapes, Shape
 from trtbuild.engine.preflight import GraphFacts, examine, float32_attention, read_model
 from trtbuild.engine.profiles import Profile, Range
@@ -93,7 +94,7 @@ def build_engine(request: EngineRequest, destination: Path, progress: Progress |
         peak_rss_bytes=outcome.peak_rss_bytes,
         version=built["version"],
         flavour=request.flavour,
-        targets=request.targets or _default_targets(request.flavour),
+        targets=request.targets or _targets_of(request.flavour, destination),
         realised=Realised(**built["realised"]),
         messages=(*notes, *built["warnings"]),
     )
@@ -151,6 +152,6 @@ def _by_input(points: Mapping[str, dict[str, Shape]]) -> dict[str, tuple[Shape, 
     return {name: (least[name], likely[name], most[name]) for name in least}
 
 
-def _default_targets(flavour: Flavour) -> tuple[str, ...]:
-    """What a plan built with no target named is for: the GPU at hand, or, empty, everything that RTX defaults to."""
-    return (devices()[0].target,) if adapter_for(flavour).needs_gpu else ()
+def _targets_of(flavour: Flavour, plan: Path) -> tuple[str, ...]:
+    """What a plan built with no target named is for: the GPU at hand, or what TensorRT-RTX wrote into its header."""
+    return (devices()[0].target,) if adapter_for(flavour).needs_gpu else inspect_plan(plan).targets
