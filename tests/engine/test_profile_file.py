@@ -38,7 +38,7 @@ def test_built_in_sets_cover_what_the_server_uses(name):
 
 
 def test_an_unknown_name_lists_those_that_exist():
-    with pytest.raises(InputError, match=r"no built-in profile set 'chatt'; did you mean 'chat'\?") as caught:
+    with pytest.raises(InputError, match=r"no built-in profile set 'chatt' \(did you mean 'chat'\?\)") as caught:
         load_profiles("chatt")
     assert "There are: batch-scoring, chat, long-context" in str(caught.value)
 
@@ -53,7 +53,7 @@ def test_an_absent_file_and_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "place", "problem"),
     [
-        ("slots: 8", "slotz: 8", "1:9", "cache: unknown key 'slotz'; did you mean 'slots'?"),
+        ("slots: 8", "slotz: 8", "1:9", "cache: unknown key 'slotz' (did you mean 'slots'?)"),
         ("slots: 8", "colour: 8", "1:9", "cache: unknown key 'colour'; the keys are slots, capacity"),
         ("slots: 8, ", "", "1:8", "cache: 'slots' is missing"),
         ("slots: 8", "slots: eight", "1:16", "slots must be a whole number, not 'eight'"),
@@ -87,9 +87,9 @@ def test_an_absent_file_and_a_folder(tmp_path):
         ),
         ("[1, 512, 2048]}\n  p", "[1, 512, 4096]}\n  p", "3:49", "cache: max 4096 is greater than the capacity 2048"),
         ("tokens: 1, ", "", "3:12", "profile 'decode': 'tokens' is missing"),
-        ("tokens: 1,", "token: 1,", "3:31", "profile 'decode': unknown key 'token'; did you mean 'tokens'?"),
+        ("tokens: 1,", "token: 1,", "3:31", "profile 'decode': unknown key 'token' (did you mean 'tokens'?)"),
         ("tokens: 1,", "tokens: 1, logits: some,", "3:50", "profile 'decode': logits must be last or all, not 'some'"),
-        ("profiles:", "profile:", "2:1", "the file: unknown key 'profile'; did you mean 'profiles'?"),
+        ("profiles:", "profile:", "2:1", "the file: unknown key 'profile' (did you mean 'profiles'?)"),
         ("profiles:", "profiles: {}\nx:", "3:1", "the file: unknown key 'x'"),
         ("  decode", "\tdecode", "3:1", "not valid YAML"),
         ("[1, 4, 8]", "[1, 4, 8", "3:62", "not valid YAML: expected ',' or ']'"),
