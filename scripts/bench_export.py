@@ -71,7 +71,7 @@ def environment(name: str, *packages: str) -> str:
 
 
 def peers(checkpoint: str) -> list[Job]:
-    genai = environment("genai", "onnxruntime-genai==0.18.0", "transformers<5", "onnx", "onnx-ir", "accelerate")
+    genai = environment("genai", "onnxruntime-genai==0.18.0", "transformers==5.24.0", "onnx", "onnx-ir", "accelerate")
     optimum = environment("optimum", "optimum-onnx[onnxruntime]==0.1.0")
     builder = (genai, "-m", "onnxruntime_genai.models.builder", "-m", checkpoint, "-o", "{out}", "-e", "cpu")
     return [

@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_BATCH_SIZE = 4
-"""A request is one prompt; batches form inside the model, of sequences at different places. With 1, Triton hands over
-requests one by one, so its queue decides about each (a larger batch would be picked as a whole)."""
-
-
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor of config.pbtxt; `dims` leave out the batch dimension."""
