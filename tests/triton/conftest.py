@@ -15,7 +15,7 @@ from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.triton.repository import PlacedFile, RepositorySpec, write_repository
 from trtbuild.triton.server import TritonServer
 
-SLOTS, CAPACITY = 4, 4096
+SLOTS, CAPACITY = 8, 4096
 """A cache so long that an answer that fills it takes seconds: time to cancel, disconnect and kill in."""
 MODEL = "tiny"
 

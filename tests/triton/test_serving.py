@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import re
 import subprocess
 import sys
@@ -99,38 +100,33 @@ def test_a_priority_is_accepted_and_one_out_of_range_is_the_default(server: Trit
     assert list(ask(server, max_tokens=2, priority=priority))[-1].finish_reason == "length"
 
 
+def raw_inputs(prompt: bytes, max_tokens: int) -> list[Any]:
+    text = grpc.InferInput("text_input", [1, 1], "BYTES")
+    text.set_data_from_numpy(np.array([[prompt]], dtype=object))
+    tokens = grpc.InferInput("max_tokens", [1, 1], "INT32")
+    tokens.set_data_from_numpy(np.array([[max_tokens]], dtype=np.int32))
+    return [text, tokens]
+
+
 def test_high_priority_overtakes_the_queue(server: TritonServer) -> None:
-    order: list[int] = []
-
-    def run(priority: int, tokens: int) -> None:
-        for chunk in ask(server, max_tokens=tokens, priority=priority):
-            if not order or order[-1] != priority:
-                order.append(priority)
-            del chunk
-            break
-
-    holders = [ask(server, max_tokens=3000, priority=2) for _ in range(SLOTS)]
-    for holder in holders:
-        next(holder)
-    # As many as the model and the batch in hand take; what comes after them stays in Triton's queue.
-    queued = [ask(server, max_tokens=600, priority=2) for _ in range(3 * SLOTS)]
-    fillers = [threading.Thread(target=lambda q=q: next(q)) for q in queued]
-    for filler in fillers:
-        filler.start()
-    time.sleep(0.5)
-    low = threading.Thread(target=run, args=(3, 2))
-    low.start()
-    time.sleep(0.2)
-    high = threading.Thread(target=run, args=(1, 2))
-    high.start()
-    time.sleep(0.2)
-    for holder in holders:
-        holder.close()
-    for thread in (*fillers, low, high):
-        thread.join(60)
-    for stream in queued:
-        stream.close()
-    assert order == [1, 3]
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client = grpc.InferenceServerClient(server.grpc_url)
+    client.start_stream(lambda result, error: received.put((result, error)))
+    # More than the slots, the two places in the model and the batch in its hands take: the rest is in Triton's queue.
+    requests = [(f"default {number}", 2, 600) for number in range(SLOTS)]
+    requests += [(f"default {number}", 2, 20) for number in range(SLOTS, 5 * SLOTS)]
+    requests += [("low", 3, 2), ("high", 1, 2)]
+    for name, priority, tokens in requests:
+        client.async_stream_infer(MODEL, raw_inputs(b"the", tokens), request_id=name, priority=priority)
+    order = []
+    for _ in requests:
+        result, error = received.get(timeout=60)
+        assert error is None
+        order.append(result.get_response().id)
+    client.stop_stream()
+    client.close()
+    assert order.index("high") < 4 * SLOTS, "sent last, it was not taken before those that queued longer"
+    assert order.index("low") > 4 * SLOTS
 
 
 @pytest.mark.parametrize(
@@ -181,7 +177,7 @@ def test_an_abandoned_answer_frees_its_slot(server: TritonServer) -> None:
     for answer in abandoned:
         answer.close()
     assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
-    assert time.monotonic() - begin < 2.5, "four answers of 3000 tokens were not cancelled"
+    assert time.monotonic() - begin < 2.5, "answers of 3000 tokens were not cancelled"
 
 
 def test_a_client_that_is_killed_frees_its_slot(server: TritonServer) -> None:
@@ -225,3 +221,23 @@ def test_the_readme_examples_run(server: TritonServer, emitted: Path) -> None:
     result = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout) > 10
+
+
+def test_bursts_do_not_stall(server: TritonServer) -> None:
+    """Triton's batcher loses wake-ups with priorities (triton/config.py): requests then lie still for 500 ms."""
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    clients = [grpc.InferenceServerClient(server.grpc_url) for _ in range(SLOTS)]
+    for client in clients:
+        client.start_stream(lambda result, error: received.put(error))
+    stalled = 0
+    for _ in range(60):
+        begin = time.monotonic()
+        for number, client in enumerate(clients):
+            client.async_stream_infer(MODEL, raw_inputs(b"the", 1), priority=number % 3 + 1)
+        errors = [received.get(timeout=30) for _ in clients]
+        assert errors == [None] * SLOTS
+        stalled += time.monotonic() - begin > 0.4
+    for client in clients:
+        client.stop_stream()
+        client.close()
+    assert stalled <= 3, f"{stalled} of 60 bursts of {SLOTS} requests stalled"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-_LINE = re.compile(r'^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ \S+\] +"?(?P<text>.*)$')
+_LINE = re.compile(r"^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ \S+\] +(?P<text>.*)$")
 _NOISE = re.compile(r"cuda|nvml|dcgm|gpu metrics|pinned memory|failed to load all models", re.IGNORECASE)
 _FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version (?P<version>\d+): \w[\w ]*?: (?P<reason>.*)")
 
@@ -22,7 +23,7 @@ def failure(log: Path) -> str:
         if found and level == "E":
             return f"Model {found['model']!r}, version {found['version']}: {_exception(found['reason'], text)}"
     errors = [text for level, text in records if level in "EF" and not _NOISE.search(text.splitlines()[0])]
-    return errors[-1].strip().strip('"') if errors else ""
+    return errors[-1].strip() if errors else ""
 
 
 def loaded_models(log: Path) -> list[str]:
@@ -32,7 +33,7 @@ def loaded_models(log: Path) -> list[str]:
 
 
 def _records(text: str) -> list[tuple[str, str]]:
-    """(level, text) of each entry; the lines of an entry that has several stay together."""
+    """(level, text) of each entry. Some are JSON strings on one line, some are plain and may have several lines."""
     records: list[tuple[str, str]] = []
     for line in text.splitlines():
         start = _LINE.match(line)
@@ -42,10 +43,17 @@ def _records(text: str) -> list[tuple[str, str]]:
             records.append(("E", line.removeprefix("error: ")))
         elif records:
             records[-1] = (records[-1][0], f"{records[-1][1]}\n{line}")
-    return records
+    return [(level, _unquoted(entry.strip())) for level, entry in records]
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text)) if text.startswith('"') else text
+    except ValueError:
+        return text.strip('"')
 
 
 def _exception(reason: str, text: str) -> str:
     """The message of a Python model's exception, which the backend follows by its traceback as 'At:' and the frames."""
     message = text[text.index(reason) :] if reason else text
-    return message.split("\n\nAt:")[0].strip().strip('"')
+    return message.split("\n\nAt:")[0].strip()
