@@ -1,7 +1,7 @@
 """Compile a Hugging Face model to a TensorRT engine and a Triton model repository.
 
-    import trtbuild
-    result = trtbuild.compile("./SmolLM2-135M-Instruct", Path("smollm2"), trtbuild.CompileOptions())
+import trtbuild
+result = trtbuild.compile("./SmolLM2-135M-Instruct", Path("smollm2"), trtbuild.CompileOptions())
 """
 
 from __future__ import annotations

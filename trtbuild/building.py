@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,12 +15,14 @@ from trtbuild.engine.profile_file import load_profiles
 from trtbuild.engine.profiles import ProfileSet, kv_cache_bytes
 from trtbuild.engine.request import EngineRequest, EngineResult, Flavour, Realised
 from trtbuild.errors import BuildError, InputError
-from trtbuild.files import link_or_copy
+from trtbuild.files import atomic_file, link_or_copy
 from trtbuild.graph.facts import DecoderFacts, read_facts
 from trtbuild.hashing import Hasher
 from trtbuild.options import Backend, EngineOptions
 from trtbuild.stages import Stages
 from trtbuild.store import Store, key_of
+
+_PLAN, _RESULT = "plan", "result.json"
 
 ENGINE_FILES = {Flavour.TENSORRT: "model.plan", Flavour.RTX: "model.rtx.plan"}
 
@@ -88,17 +89,16 @@ def build_stage(
     profiles: ProfileSet,
     flavour: Flavour,
     options: EngineOptions,
-    folder: Path,
+    destination: Path,
     stages: Stages,
     store: Store,
     hasher: Hasher,
 ) -> EngineResult:
-    """Build the engine into `folder`, or take the one that the same inputs gave before.
+    """Build the engine as the file `destination`, or take the one that the same inputs gave before.
 
     Raises InputError and BuildError.
     """
     facts = read_matching_facts(onnx_file, profiles)
-    destination = folder / ENGINE_FILES[flavour]
     request = EngineRequest(
         onnx_file=onnx_file,
         profiles=profiles,
@@ -120,24 +120,31 @@ def build_stage(
         options=asdict(replace(options.builder, timing_cache=None)),
     )
     with stages.stage("engine") as stage:
-        kept = store.find("engine", key)
-        if kept is None:
+        result = _kept(store, key, hasher)
+        if result is None:
             with store.keep("engine", key) as place:
-                result = build_engine(request, place / "plan", stages.progress)
-                (place / "result.json").write_text(json.dumps(_to_json(result)))
-            kept = store.find("engine", key)
-            assert kept is not None
+                result = build_engine(request, place / _PLAN, stages.progress)
+                data = {**asdict(result), "file": _PLAN, "flavour": result.flavour.value}
+                data["sha256"] = hasher.file(place / _PLAN)
+                (place / _RESULT).write_text(json.dumps(data))
             stage.note = f"{flavour.value} {result.version}"
         else:
-            result = _from_json(json.loads((kept / "result.json").read_text()))
             stage.note = f"{flavour.value} {result.version}, built before in {result.seconds:.1f} s"
-        link_or_copy(kept / "plan", destination)
+        destination.unlink(missing_ok=True)
+        link_or_copy(store.place("engine", key) / _PLAN, destination)
         stage.output_bytes, stage.peak_rss_bytes = result.bytes, result.peak_rss_bytes
     return replace(result, file=destination)
 
 
-def _to_json(result: EngineResult) -> dict[str, Any]:
-    return {**asdict(result), "file": "plan", "flavour": result.flavour.value}
+def _kept(store: Store, key: str, hasher: Hasher) -> EngineResult | None:
+    """What was built before, if it is still whole: outputs are links to the plan, and writing to one changes all."""
+    place = store.place("engine", key)
+    try:
+        data = json.loads((place / _RESULT).read_text())
+        whole = data.pop("sha256") == hasher.file(place / _PLAN)
+        return _from_json(data) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _from_json(data: Mapping[str, Any]) -> EngineResult:
@@ -164,17 +171,13 @@ def build(
     force: bool = False,
 ) -> EngineResult:
     """Build the engine of an exported decoder as the file `destination`. Raises InputError and BuildError."""
+    if destination.is_dir():
+        raise InputError(f"{destination} is a folder; --out names the engine's file. Choose another one.")
     if destination.exists() and not force:
         raise InputError(f"{destination} exists. Choose another --out, or give --force to replace it.")
     choice = choose_builder(options)
     if choice.flavour is None:
         raise BuildError(choice.missing or "--backend onnx builds no engine; the ONNX file is all there is.")
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    scratch = destination.parent / f".{destination.name}.building"
-    scratch.mkdir(exist_ok=True)
-    try:
-        result = build_stage(onnx_file, profiles, choice.flavour, options, scratch, stages, store, Hasher())
-        result.file.replace(destination)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with atomic_file(destination) as temporary:
+        result = build_stage(onnx_file, profiles, choice.flavour, options, temporary, stages, store, Hasher())
     return replace(result, file=destination)

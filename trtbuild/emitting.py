@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trtbuild.checkpoint import Checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.engine.profiles import ProfileSet
 from trtbuild.engine.request import EngineResult
+from trtbuild.errors import InputError
 from trtbuild.exporting import MODEL_FILE, Weights, write_graph
 from trtbuild.graph.attention import AttentionForm
 from trtbuild.options import CompileOptions
@@ -17,6 +19,17 @@ from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.triton.repository import RepositorySpec, version_folder, write_repository
 
 SERVING_TYPES = {DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16"}
+
+
+def check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Raise InputError unless the checkpoint has the files without which no text can be served."""
+    there = {file.name for file in checkpoint.tokenizer_files}
+    for needed in ("tokenizer.json", "tokenizer_config.json"):
+        if needed not in there:
+            raise InputError(
+                f"{checkpoint.source} has no {needed}, which serving text needs. Add the one that was published with "
+                "the model (AutoTokenizer.from_pretrained(…).save_pretrained(…) writes both), or use `trtbuild export`."
+            )
 
 
 def emit(

@@ -87,6 +87,7 @@ def export(
     refuse_existing(out, replace=force)
     with stages.stage("checkpoint"):
         weights = read_weights(model, options, stages.progress)
+    refuse_overwriting(weights.checkpoint, out)
     capacity = check_capacity(weights.binding, capacity)
     with atomic_folder(out, replace=force) as folder:
         weights = quantise(weights, options, folder, stages)
@@ -152,6 +153,13 @@ def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Sta
         stage.output_bytes = file.stat().st_size
         stage.note = f"{len(quantised.int4)} matrices, blocks of {', '.join(map(str, blocks))}"
     return replace(weights, binding=quantised.binding, int4=quantised.int4)
+
+
+def refuse_overwriting(checkpoint: Checkpoint, out: Path) -> None:
+    """Raise InputError if replacing `out` would remove the checkpoint's own files."""
+    for file in (*checkpoint.weight_files, *checkpoint.tokenizer_files):
+        if file.resolve().is_relative_to(out.resolve()):
+            raise InputError(f"--out {out} holds the checkpoint itself ({file.name}). Choose another folder.")
 
 
 def check_capacity(binding: Binding, capacity: int | None) -> int:

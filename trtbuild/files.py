@@ -15,6 +15,8 @@ from pathlib import Path
 
 from trtbuild.errors import BuildError, InputError
 
+_MARK = ".tmp-"
+
 YOUNG_SECONDS = 60.0
 """A temporary this young is left alone: its owner may not have locked it yet."""
 
@@ -103,8 +105,8 @@ def disk_errors(place: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BuildError(
-                f"The disk that holds {place.parent} is full ({error.filename or place.name}). "
-                "Nothing half-written was left; free some space or choose another --out."
+                f"The disk that holds {_lasting(place.parent)} is full ({error.filename or place.name}). "
+                "Nothing half-written was left; free some space or choose another place (--out, --cache)."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise InputError(f"{error.filename or place} cannot be written: {error.strerror}.") from error
@@ -122,7 +124,12 @@ def link_or_copy(source: Path, destination: Path) -> None:
 
 
 def _prefix(destination: Path) -> str:
-    return f".{destination.name}.tmp-"
+    return f".{destination.name}{_MARK}"
+
+
+def _lasting(folder: Path) -> Path:
+    """The folder, or, inside a temporary, the one that holds that: a message must not name what is gone by then."""
+    return next((place.parent for place in reversed((folder, *folder.parents)) if _MARK in place.name), folder)
 
 
 @contextmanager

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trtbuild.building import Choice, build_stage, choose_builder, kv_bytes, read_profiles
+from trtbuild.building import ENGINE_FILES, Choice, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.dtypes import DType
-from trtbuild.emitting import emit
+from trtbuild.emitting import check_tokenizer, emit
 from trtbuild.engine.request import EngineResult, Flavour
-from trtbuild.exporting import MODEL_FILE, Weights, check_capacity, quantise, read_weights, write_graph
+from trtbuild.exporting import (
+    MODEL_FILE,
+    Weights,
+    check_capacity,
+    quantise,
+    read_weights,
+    refuse_overwriting,
+    write_graph,
+)
 from trtbuild.files import atomic_folder, refuse_existing
 from trtbuild.graph.attention import AttentionForm
 from trtbuild.graph.facts import read_facts
@@ -55,7 +63,9 @@ def compile(
         refuse_bad_name(options.name)
     with stages.stage("checkpoint"):
         weights = read_weights(model, options.export, stages.progress)
+        check_tokenizer(weights.checkpoint)
         name = options.name or model_name(weights.checkpoint.name)
+    refuse_overwriting(weights.checkpoint, out)
     check_capacity(weights.binding, profiles.capacity)
     with stages.stage("hash") as stage:
         files = (*weights.checkpoint.weight_files, *weights.checkpoint.tokenizer_files)
@@ -72,9 +82,8 @@ def compile(
             stage.output_bytes, stage.note = graph_file.stat().st_size, f"{nodes} nodes"
         engine = None
         if choice.flavour is not None:
-            engine = build_stage(
-                graph_file, profiles, choice.flavour, options.engine, onnx_folder, stages, store, hasher
-            )
+            plan = onnx_folder / ENGINE_FILES[choice.flavour]
+            engine = build_stage(graph_file, profiles, choice.flavour, options.engine, plan, stages, store, hasher)
         with stages.stage("repository") as stage:
             engine = emit(folder, name, weights, profiles, engine, options)
             stage.note = f"model {name!r}"

@@ -32,13 +32,12 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def find(self, stage: str, key: str) -> Path | None:
-        """The folder kept under the key, or None."""
-        folder = self.root / stage / key
-        return folder if folder.is_dir() else None
+    def place(self, stage: str, key: str) -> Path:
+        """Where the key's folder is, if it is there."""
+        return self.root / stage / key
 
     @contextmanager
     def keep(self, stage: str, key: str) -> Iterator[Path]:
         """Yield a folder to write into; it is kept under the key when the block ends without an exception."""
-        with atomic_folder(self.root / stage / key, replace=True) as folder:
+        with atomic_folder(self.place(stage, key), replace=True) as folder:
             yield folder

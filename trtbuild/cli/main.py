@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -50,9 +52,25 @@ def options(
     """
 
 
+class Stopped(BaseException):
+    """Ctrl-C or SIGTERM, unwinding; not KeyboardInterrupt, out of which typer makes an exit without a word."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stopping, signal.SIG_IGN)  # a second one would interrupt the removal of temporaries
+    raise Stopped(number)
+
+
 def run() -> None:
-    """The entry point: exit code 2 for wrong input, 1 for a failure, 130 for Ctrl-C."""
+    """The entry point: exit code 2 for wrong input, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
     debug = "--debug" in sys.argv
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stopping, _stop)
     try:
         app()
     except TrtbuildError as error:
@@ -60,11 +78,11 @@ def run() -> None:
             raise
         print_error(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except Stopped as stopped:
         if debug:
             raise
-        print_error("Interrupted; nothing half-written was left.")
-        sys.exit(130)
+        print_error(f"Stopped by {stopped}; nothing half-written was left.")
+        sys.exit(stopped.exit_code)
     except MemoryError:
         if debug:
             raise

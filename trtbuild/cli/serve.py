@@ -35,7 +35,8 @@ def serve_command(
     from trtbuild.triton.server import Ports, TritonServer
 
     repository = folder / "model_repository" if (folder / "model_repository").is_dir() else folder
-    signal.signal(signal.SIGTERM, _interrupt)
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stopping, _interrupt)
     if ports_file is not None:
         ports_file.unlink(missing_ok=True)
     with progress(quiet=False) as shown:

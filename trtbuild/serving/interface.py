@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A tensor of config.pbtxt; `dims` leave out the batch dimension."""

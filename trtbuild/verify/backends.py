@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from trtbuild.serving.errors import BackendError
 from trtbuild.serving.runners import open_runner
 
 PROMPT, STEPS = 24, 8
-"""Tokens of the prefill and of the decode that follows it."""
+"""Tokens of the prefill, if the model takes so many at once, and of the decode that follows it."""
 
 TOLERANCES = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 """By the engine's type, how far its logits may be from FP32's, as a share of their largest magnitude below 10."""
@@ -57,30 +58,34 @@ def compare_backends(config: ServingConfig, folder: Path, first: Backend, second
     """Run a prefill and some decode steps on both and compare the logits. Raises BuildError if one does not load."""
     try:
         from polygraphy.comparator import Comparator, CompareFunc
+        from polygraphy.logger import G_LOGGER
     except ImportError as error:
         raise BuildError("Comparing backends takes polygraphy: pip install 'trtbuild[tensorrt]'.") from error
-    tokens = np.random.default_rng(0).integers(0, config.vocab_size, PROMPT + STEPS)
-    runners = [_polygraphy_runner(config, folder, backend) for backend in (first, second)]
+    prompt = min(PROMPT, config.prefill_chunk, config.cache.capacity - STEPS)
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, prompt + STEPS)
+    runners = [_polygraphy_runner(config, folder, backend, prompt) for backend in (first, second)]
     try:
-        results = Comparator.run(runners, data_loader=[{"tokens": tokens}])
+        with G_LOGGER.verbosity():  # its log would go to stdout
+            results = Comparator.run(runners, data_loader=[{"tokens": tokens}])
     except BackendError as error:
         raise BuildError(str(error)) from error
     scale = max(10.0, *(float(np.abs(run[0]["logits"]).max()) for run in dict(results).values()))
     tolerance = TOLERANCES[first.dtype] * scale / 10
-    compared = Comparator.compare_accuracy(
-        results, compare_func=CompareFunc.simple(atol=tolerance, rtol=0.0, check_error_stat="max")
-    )
+    with G_LOGGER.verbosity():
+        compared = Comparator.compare_accuracy(
+            results, compare_func=CompareFunc.simple(atol=tolerance, rtol=0.0, check_error_stat="max")
+        )
     logits = [run[0]["logits"] for run in dict(results).values()]
     largest = float(np.abs(logits[0] - logits[1]).max())
     return EngineComparison(
         True,
         bool(compared),
-        f"{first.file} against {second.file}: the largest difference of a logit is {largest:.3g} over {PROMPT} tokens "
+        f"{first.file} against {second.file}: the largest difference of a logit is {largest:.3g} over {prompt} tokens "
         f"of prefill and {STEPS} of decode ({tolerance:.3g} allowed).",
     )
 
 
-def _polygraphy_runner(config: ServingConfig, folder: Path, backend: Backend) -> Any:
+def _polygraphy_runner(config: ServingConfig, folder: Path, backend: Backend, prompt: int) -> Any:
     from polygraphy.backend.base import BaseRunner
 
     class ServingRunner(BaseRunner):  # type: ignore[misc]
@@ -95,14 +100,16 @@ def _polygraphy_runner(config: ServingConfig, folder: Path, backend: Backend) ->
         def get_input_metadata_impl(self) -> Any:
             from polygraphy.common import TensorMetadata
 
-            return TensorMetadata().add("tokens", dtype=np.int64, shape=(PROMPT + STEPS,))
+            return TensorMetadata().add("tokens", dtype=np.int64, shape=(prompt + STEPS,))
 
         def infer_impl(self, feed_dict: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.float32]]:
+            started = time.perf_counter()
             tokens = feed_dict["tokens"]
-            logits = [self.runner.prefill(0, tokens[:PROMPT], 0).copy()]
-            for position in range(PROMPT, PROMPT + STEPS):
+            logits = [self.runner.prefill(0, tokens[:prompt], 0).copy()]
+            for position in range(prompt, prompt + STEPS):
                 step = tokens[position : position + 1]
                 logits.append(self.runner.decode(0, step, np.asarray([position]), position + 1)[0].copy())
+            self.inference_time = time.perf_counter() - started
             return {"logits": np.stack(logits)}
 
     return ServingRunner(name=f"{backend.kind}:{backend.file}")

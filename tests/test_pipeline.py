@@ -1,0 +1,274 @@
+"""`compile` on small random models: what the output holds, that it is the same each time, and that it is the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.graph.harness import Decoder
+from trtbuild.checkpoint import open_checkpoint
+from trtbuild.dtypes import DType
+from trtbuild.errors import InputError
+from trtbuild.options import Backend, CompileOptions, EngineOptions, ExportOptions, Precision
+from trtbuild.pipeline import CompileResult, compile
+from trtbuild.serving.config import Backend as ServingBackend
+from trtbuild.serving.config import ServingConfig
+from trtbuild.verify.reference import Reference
+
+Checkpoints = Callable[..., Path]
+ONNX = EngineOptions(Backend.ONNX)
+RTX = EngineOptions(Backend.RTX, ("sm_89",))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., CompileResult]:
+    """Compile into tmp_path/`out` with a cache of the test's own, 2 slots of 64 positions, for ONNX Runtime."""
+
+    def compile_it(model: Path, out: str = "out", **changes: Any) -> CompileResult:
+        export = replace(changes.pop("export", ExportOptions()), cache=tmp_path / "cache")
+        options = CompileOptions(export=export, engine=ONNX, slots=2, capacity=64, name="tiny")
+        return compile(model, tmp_path / out, replace(options, **changes))
+
+    return compile_it
+
+
+def files(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def manifest(result: CompileResult) -> Any:
+    return json.loads((result.folder / "build.json").read_text())
+
+
+def version(result: CompileResult) -> Path:
+    return result.repository / result.model_name / "1"
+
+
+def logits_differ_by(file: Path, checkpoint: Path) -> float:
+    """The largest difference between the graph's logits and transformers', in FP32, over 40 tokens."""
+    tokens = np.random.default_rng(1).integers(0, 512, 40)
+    want = Reference(open_checkpoint(checkpoint, cache=checkpoint.parent)).logits(tokens.tolist())
+    return float(np.abs(Decoder(file).step(tokens[None], [0])[0] - want).max())
+
+
+def test_the_output_tree(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
+    result = make(tiny_checkpoint())
+    found = {name for name in files(result.folder) if "trtbuild_serving" not in name}
+    model = "model_repository/tiny"
+    assert found == {
+        "README.md", "Dockerfile", "build.json", "timings.json",
+        "onnx/model.onnx", "onnx/model.safetensors",
+        f"{model}/config.pbtxt", f"{model}/warmup/text_input", f"{model}/warmup/max_tokens",
+        f"{model}/1/model.onnx", f"{model}/1/model.safetensors", f"{model}/1/model.py", f"{model}/1/serving.json",
+        f"{model}/1/tokenizer.json", f"{model}/1/tokenizer_config.json", f"{model}/1/chat_template.jinja",
+    }  # fmt: skip
+    assert result.engine is None and result.missing_builder is None
+    # layers x (key, value) x slots x heads x positions x head_dim x bytes
+    assert result.kv_cache_bytes == 2 * 2 * 2 * 2 * 64 * 16 * 4
+
+
+def test_serving_json_says_what_was_built(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
+    config = ServingConfig.load(version(make(tiny_checkpoint())) / "serving.json")
+    cache = config.cache
+    assert (cache.layers, cache.slots, cache.kv_heads, cache.capacity, cache.head_dim) == (2, 2, 2, 64, 16)
+    assert (config.model_name, config.vocab_size, config.eos_token_ids) == ("tiny", 512, (2,))
+    assert config.backends == (ServingBackend("onnxruntime", "model.onnx", "float32"),)
+    assert config.prefill_chunk == 64
+    assert config.profiles[0].covers(2, 1, 64) and config.profiles[1].covers(1, 64, 64)
+
+
+@pytest.mark.parametrize(("eos", "ids"), [([7, 9], (7, 9)), (5, (5,)), (None, (2,))])
+def test_generation_config_has_the_last_word_on_eos(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], eos: Any, ids: tuple[int, ...]
+) -> None:
+    checkpoint = tiny_checkpoint()
+    (checkpoint / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    assert ServingConfig.load(version(make(checkpoint)) / "serving.json").eos_token_ids == ids
+
+
+def test_the_manifest_names_every_file_by_its_hash(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]
+) -> None:
+    checkpoint = tiny_checkpoint(dtype="bfloat16")
+    result = make(checkpoint, export=ExportOptions(Precision.INT4, block_size=32))
+    found = manifest(result)
+    assert set(found["outputs"]) == files(result.folder) - {"build.json", "timings.json"}
+    for place, hashes in ((result.folder, found["outputs"]), (checkpoint, found["source"]["files"])):
+        for name, digest in hashes.items():
+            assert hashlib.sha256((place / name).read_bytes()).hexdigest() == digest, name
+    assert {"model.safetensors", "tokenizer.json"} <= set(found["source"]["files"])
+    assert found["source"]["name"] == str(checkpoint)
+    assert found["precision"] == {
+        "weights": "int4", "network": "BF16",
+        # q, k, v, o, gate, up, down of two layers
+        "int4": {"method": "rtn", "block_sizes": [32], "layers": ["attention", "mlp"], "matrices": 14},
+    }  # fmt: skip
+    assert (found["profiles"]["slots"], found["profiles"]["capacity"]) == (2, 64)
+    assert (found["engine"], found["options"]["backend"]) == (None, "onnx")
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT4])
+def test_the_same_input_gives_the_same_bytes(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], precision: Precision
+) -> None:
+    checkpoint, export = tiny_checkpoint(), ExportOptions(precision)
+    first, second = (make(checkpoint, out, export=export).folder for out in ("first", "second"))
+    assert files(first) == files(second)
+    different = {name for name in files(first) if (first / name).read_bytes() != (second / name).read_bytes()}
+    assert different <= {"timings.json"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "precision", "served", "network"),
+    [
+        ("float32", Precision.FP32, 1e-3, DType.F32),
+        ("float16", Precision.FP16, 1e-3, DType.F16),
+        ("bfloat16", Precision.BF16, 1e-3, DType.BF16),
+        # INT4 of random weights is far off; that is tested where INT4 is. Here: that it is another model.
+        ("bfloat16", Precision.INT4, None, DType.BF16),
+    ],
+    ids=lambda value: getattr(value, "value", str(value)),
+)
+def test_the_cpus_graph_is_the_model_in_fp32(
+    tiny_checkpoint: Checkpoints,
+    make: Callable[..., CompileResult],
+    stored: str,
+    precision: Precision,
+    served: float | None,
+    network: DType,
+) -> None:
+    checkpoint = tiny_checkpoint(dtype=stored)
+    result = make(checkpoint, export=ExportOptions(precision))
+    properties = {
+        p.key: p.value
+        for p in onnx.load(result.folder / "onnx" / "model.onnx", load_external_data=False).metadata_props
+    }
+    assert properties["trtbuild.network_type"] == network.value
+    difference = logits_differ_by(version(result) / "model.onnx", checkpoint)
+    assert difference < served if served is not None else 0.05 < difference < 20
+
+
+def test_int4_is_near_the_dequantised_model(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
+    """Where every weight is one of INT4's values already, rounding loses nothing, and the logits are transformers'."""
+    from safetensors.numpy import load_file, save_file
+
+    checkpoint, random = tiny_checkpoint(), np.random.default_rng(0)
+    weights = load_file(checkpoint / "model.safetensors")
+    for name, values in weights.items():
+        if "_proj" in name:
+            codes = random.integers(-7, 8, values.shape)
+            codes[:, ::32] = 7  # each block of 32 has its largest
+            weights[name] = (codes / 32).astype(np.float32)
+    save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
+    result = make(checkpoint, export=ExportOptions(Precision.INT4, activations=DType.F32, block_size=32))
+    assert logits_differ_by(version(result) / "model.onnx", checkpoint) < 1e-3
+
+
+def test_weights_are_on_the_disk_once(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
+    checkpoint = tiny_checkpoint()
+    result = make(checkpoint)
+    inode = (checkpoint / "model.safetensors").stat().st_ino
+    assert (version(result) / "model.safetensors").stat().st_ino == inode
+    copied = make(checkpoint, "copied", export=ExportOptions(copy_weights=True))
+    assert (version(copied) / "model.safetensors").stat().st_ino != inode
+    onnx.load(version(copied) / "model.onnx")  # onnx's own reader refuses links
+
+
+@pytest.mark.parametrize(("dtype", "served"), [("float16", "float16"), ("float32", "float32")])
+def test_an_engine(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], dtype: str, served: str) -> None:
+    result = make(tiny_checkpoint(dtype=dtype), engine=RTX)
+    assert result.engine is not None
+    plan = version(result) / "model.rtx.plan"
+    assert result.engine.file == plan and plan.stat().st_size == result.engine.bytes > 100_000
+    engine, cpu = ServingConfig.load(version(result) / "serving.json").backends
+    assert (engine.kind, engine.file, engine.dtype, engine.targets) == (
+        "tensorrt_rtx", "model.rtx.plan", served, ("sm_89",)
+    )  # fmt: skip
+    assert cpu.kind == "onnxruntime"
+    found = manifest(result)
+    assert found["engine"]["file"] == "model_repository/tiny/1/model.rtx.plan"
+    assert found["engine"]["version"] == engine.version
+    assert found["outputs"]["model_repository/tiny/1/model.rtx.plan"] == hashlib.sha256(plan.read_bytes()).hexdigest()
+    assert not (result.folder / "onnx" / "model.rtx.plan").exists()
+
+
+def test_without_the_cpus_graph(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
+    checkpoint = tiny_checkpoint(dtype="float16")
+    result = make(checkpoint, engine=RTX, cpu_fallback=False)
+    assert not list(version(result).glob("*.onnx")) and not list(version(result).glob("*.safetensors"))
+    alone = make(checkpoint, "alone", cpu_fallback=False)  # something must run
+    assert (version(alone) / "model.onnx").exists()
+
+
+def change_one_weight(checkpoint: Path) -> None:
+    """One byte of the last tensor; the header, and so the fingerprint, stays."""
+    file = checkpoint / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 0x80
+    file.write_bytes(data)
+
+
+def test_an_engine_is_built_once_for_the_same_inputs(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]
+) -> None:
+    """Another name or folder takes the plan from the cache; another profile, option, target or weight does not."""
+    checkpoint = tiny_checkpoint(dtype="float16", num_hidden_layers=1)
+
+    def built_before(out: str, **changes: Any) -> bool:
+        result = make(checkpoint, out, **{"engine": RTX, **changes})
+        (stage,) = (stage for stage in result.stages if stage.name == "engine")
+        return "built before" in stage.note
+
+    assert not built_before("first")
+    assert built_before("second", name="other")
+    first, second = (next(iter((checkpoint.parent / out).rglob("*.plan"))) for out in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+    assert not built_before("slots", slots=1)
+    assert not built_before("option", engine=replace(RTX, builder=replace(RTX.builder, optimization_level=0)))
+    assert not built_before("target", engine=replace(RTX, targets=("sm_86",)))
+    change_one_weight(checkpoint)
+    assert not built_before("weight")
+    assert built_before("again")
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "other-result"])
+def test_a_damaged_cache_entry_is_built_again(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], tmp_path: Path, damage: str
+) -> None:
+    """The output's plan is a link to the cache's, so whoever writes into the one writes into the other."""
+    checkpoint = tiny_checkpoint(dtype="float16", num_hidden_layers=1)
+    first = make(checkpoint, "first", engine=RTX)
+    assert first.engine is not None
+    good = first.engine.file.read_bytes()
+    (entry,) = (tmp_path / "cache" / "engine").iterdir()
+    match damage:
+        case "gone":
+            (entry / "plan").unlink()
+        case "changed":
+            with first.engine.file.open("r+b") as stream:
+                stream.write(b"mine")
+        case "other-result":
+            (entry / "result.json").write_text("{}")
+    second = make(checkpoint, "second", engine=RTX)
+    assert second.engine is not None and len(second.engine.file.read_bytes()) == second.engine.bytes
+    assert second.engine.file.read_bytes()[:4] == good[:4]
+    third = make(checkpoint, "third", engine=RTX)
+    assert "built before" in next(stage.note for stage in third.stages if stage.name == "engine")
+
+
+def test_a_capacity_beyond_the_model(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], tmp_path: Path
+) -> None:
+    checkpoint = tiny_checkpoint()
+    assert make(checkpoint, capacity=256).folder.exists()
+    with pytest.raises(InputError, match="257 positions.*trained for 256"):
+        make(checkpoint, "beyond", capacity=257)
+    assert not [path for path in tmp_path.iterdir() if "beyond" in path.name]
