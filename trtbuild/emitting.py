@@ -64,7 +64,7 @@ def emit(
         moved = place / engine.file.name
         engine.file.replace(moved)
         engine = replace(engine, file=moved)
-    write_repository(folder, RepositorySpec(config, weights.checkpoint.tokenizer_files))
+    write_repository(folder, RepositorySpec(config, weights.checkpoint.tokenizer_files, priorities=options.priorities))
     return engine
 
 
@@ -109,6 +109,7 @@ def serving_config(
             Profile(profile.name, profile.batch, profile.tokens, profile.kv) for profile in profiles.profiles
         ),
         backends=tuple(backends),
+        max_waiting=max(2, profiles.slots // 2),
     )
 
 

@@ -46,6 +46,12 @@ def test_three_priorities_the_middle_one_by_default_each_with_a_bounded_queue() 
     assert waits == sorted(waits)
 
 
+def test_without_priorities_the_queue_has_no_policy_at_all() -> None:
+    config = llm_config(serving_config(), priorities=False)
+    assert config.HasField("dynamic_batching")
+    assert config.dynamic_batching == pb.ModelDynamicBatching()
+
+
 def test_the_warm_up_is_a_real_request() -> None:
     (warmup,) = parsed().model_warmup
     assert {name: data.input_data_file for name, data in warmup.inputs.items()} == {

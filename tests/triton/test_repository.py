@@ -134,12 +134,16 @@ def engine(kind: str, version: str, *targets: str) -> ServingConfig:
                 "--no-deps \"tensorrt-cu13-bindings==10.15.1.29\"",
                 "pycuda",
             ],
-            ["whose TensorRT is 10.15.1", "TensorRT 10.15.1.29 on sm_90; without a GPU on ONNX Runtime", "--gpus all"],
+            [
+                "reported to hold TensorRT 10.15.1",
+                "TensorRT 10.15.1.29 on sm_90; without a GPU on ONNX Runtime",
+                "--gpus all",
+            ],
         ),
         (
             engine("tensorrt", "10.16.1.11"),
             ["FROM nvcr.io/nvidia/tritonserver:26.04-py3"],
-            ["whose TensorRT is 10.16.1"],
+            ["reported to hold TensorRT 10.16.1"],
         ),
         (
             engine("tensorrt", "10.99.0.1"),

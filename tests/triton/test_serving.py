@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import tritonclient.grpc as grpc
 from tests.triton.conftest import CAPACITY, MODEL, SLOTS
 from trtbuild.errors import InputError
 from trtbuild.triton.client import Sampling, only_model, ready_models, stream_generate, wait_until_ready
+from trtbuild.triton.repository import RepositorySpec, write_repository
 from trtbuild.triton.server import TritonServer
 
 pytestmark = pytest.mark.slow  # the module starts a server
@@ -223,21 +225,37 @@ def test_the_readme_examples_run(server: TritonServer, emitted: Path) -> None:
     assert len(result.stdout) > 10
 
 
-def test_bursts_do_not_stall(server: TritonServer) -> None:
-    """Triton's batcher loses wake-ups with priorities (triton/config.py): requests then lie still for 500 ms."""
+def stalled_bursts(server: TritonServer, bursts: int, size: int, priorities: bool, mixed: bool) -> int:
+    """How many of `bursts` of `size` requests at once took over 0.4 s. `mixed`: with two sets of inputs."""
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    clients = [grpc.InferenceServerClient(server.grpc_url) for _ in range(SLOTS)]
+    clients = [grpc.InferenceServerClient(server.grpc_url) for _ in range(size)]
     for client in clients:
         client.start_stream(lambda result, error: received.put(error))
+    seed = grpc.InferInput("random_seed", [1, 1], "UINT64")
+    seed.set_data_from_numpy(np.array([[1]], np.uint64))
     stalled = 0
-    for _ in range(60):
+    for _ in range(bursts):
         begin = time.monotonic()
         for number, client in enumerate(clients):
-            client.async_stream_infer(MODEL, raw_inputs(b"the", 1), priority=number % 3 + 1)
+            inputs = [*raw_inputs(b"the", 1), *([seed] if mixed and number % 2 else [])]
+            client.async_stream_infer(MODEL, inputs, priority=number % 3 + 1 if priorities else 0)
         errors = [received.get(timeout=30) for _ in clients]
-        assert errors == [None] * SLOTS
+        assert errors == [None] * size
         stalled += time.monotonic() - begin > 0.4
     for client in clients:
         client.stop_stream()
         client.close()
-    assert stalled <= 3, f"{stalled} of 60 bursts of {SLOTS} requests stalled"
+    return stalled
+
+
+def test_bursts_with_priorities_do_not_stall(server: TritonServer) -> None:
+    """Triton's batcher loses wake-ups with priorities (triton/config.py): requests then lie still for 500 ms."""
+    assert stalled_bursts(server, 60, SLOTS, priorities=True, mixed=False) <= 3
+
+
+def test_without_priorities_no_burst_stalls(repository_spec: RepositorySpec, tmp_path: Path) -> None:
+    """Neither requests that Triton cannot batch together nor more of them than there are slots."""
+    write_repository(tmp_path, replace(repository_spec, priorities=False))
+    with TritonServer(tmp_path / "model_repository", timeout=60) as server:
+        assert stalled_bursts(server, 30, SLOTS, priorities=False, mixed=True) == 0
+        assert stalled_bursts(server, 15, 3 * SLOTS, priorities=False, mixed=True) == 0

@@ -26,6 +26,9 @@ def compile_command(
     cpu_fallback: Annotated[
         bool, typer.Option(help="Also place the graph that ONNX Runtime serves where there is no GPU.")
     ] = True,
+    priorities: Annotated[
+        bool, typer.Option(help="Three priority levels in Triton's queue (bursts may stall 500 ms), or arrival order.")
+    ] = True,
     activations: a.ActivationsOption = None,
     block_size: a.BlockOption = None,
     int4_layers: a.LayersOption = "attention,mlp",
@@ -72,6 +75,7 @@ def compile_command(
         capacity=capacity,
         name=name,
         cpu_fallback=cpu_fallback,
+        priorities=priorities,
         force=force,
     )
     with progress(quiet=json) as shown:

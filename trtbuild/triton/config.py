@@ -49,12 +49,15 @@ WARMUP_FILES = {
 string is four bytes of length and its bytes. Triton's own `zero_data` would be an empty prompt and no tokens."""
 
 _HEADER = """\
-# Written by trtbuild; see README.md. dynamic_batching orders the queue by priority; batches form inside the model.
+# Written by trtbuild; see README.md. dynamic_batching is for the queue; batches form inside the model.
 """
 
 
-def llm_config(serving: ServingConfig) -> Any:
+def llm_config(serving: ServingConfig, *, priorities: bool = True) -> Any:
     """The `inference.ModelConfig` message for the model that `serving` describes.
+
+    Without `priorities` Triton's queue is first come, first served, without limits and without the stalls of
+    MAX_QUEUE_DELAY_MICROSECONDS; a queue policy alone would bring them back.
 
     A batch is what Triton hands over at once, never more than there are slots. One instance, of KIND_CPU: its inputs
     are strings in host memory, its process opens the GPU itself, and the same file loads on a machine without one
@@ -68,13 +71,9 @@ def llm_config(serving: ServingConfig) -> Any:
     for spec in OUTPUTS:
         config.output.append(pb.ModelOutput(name=spec.name, data_type=spec.data_type, dims=spec.dims))
     config.instance_group.append(pb.ModelInstanceGroup(kind="KIND_CPU", count=1))
-    batching = config.dynamic_batching
-    batching.max_queue_delay_microseconds = MAX_QUEUE_DELAY_MICROSECONDS
-    batching.priority_levels = PRIORITY_LEVELS
-    batching.default_priority_level = DEFAULT_PRIORITY
-    batching.default_queue_policy.CopyFrom(_policy(pb, QUEUE_POLICIES[DEFAULT_PRIORITY]))
-    for priority, policy in QUEUE_POLICIES.items():
-        batching.priority_queue_policy[priority].CopyFrom(_policy(pb, policy))
+    config.dynamic_batching.SetInParent()
+    if priorities:
+        _set_priorities(pb, config.dynamic_batching)
     warmup = config.model_warmup.add(name="prefill_and_decode", batch_size=1, count=1)
     for spec in INPUTS:
         if spec.name in WARMUP_FILES:
@@ -82,6 +81,15 @@ def llm_config(serving: ServingConfig) -> Any:
             warmup.inputs[spec.name].dims.extend(spec.dims)
             warmup.inputs[spec.name].input_data_file = spec.name
     return config
+
+
+def _set_priorities(pb: Any, batching: Any) -> None:
+    batching.max_queue_delay_microseconds = MAX_QUEUE_DELAY_MICROSECONDS
+    batching.priority_levels = PRIORITY_LEVELS
+    batching.default_priority_level = DEFAULT_PRIORITY
+    batching.default_queue_policy.CopyFrom(_policy(pb, QUEUE_POLICIES[DEFAULT_PRIORITY]))
+    for priority, policy in QUEUE_POLICIES.items():
+        batching.priority_queue_policy[priority].CopyFrom(_policy(pb, policy))
 
 
 def write_config(config: Any) -> str:

@@ -33,9 +33,9 @@ _MEANING = {
 }
 
 
-def readme(serving: ServingConfig) -> str:
+def readme(serving: ServingConfig, *, priorities: bool) -> str:
     """README.md for the folder that serves `serving`."""
-    return _render("README.md.j2", serving)
+    return _render("README.md.j2", serving, priorities=priorities)
 
 
 def dockerfile(serving: ServingConfig) -> str:
@@ -43,7 +43,7 @@ def dockerfile(serving: ServingConfig) -> str:
     return _render("Dockerfile.j2", serving)
 
 
-def _render(template: str, serving: ServingConfig) -> str:
+def _render(template: str, serving: ServingConfig, **more: Any) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -54,7 +54,7 @@ def _render(template: str, serving: ServingConfig) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown and a Dockerfile, from our own values
     )
-    return environment.get_template(template).render(_values(serving))
+    return environment.get_template(template).render({**_values(serving), **more})
 
 
 def _values(serving: ServingConfig) -> dict[str, Any]:
