@@ -13,12 +13,13 @@ class Hasher:
     """Hashes files and remembers each by its place on the disk: weights appear in an output under several names."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], str] = {}
+        self._known: dict[tuple[int, int, int, int], str] = {}
 
     def file(self, file: Path, advance: Callable[[int], None] = lambda size: None) -> str:
         """The file's SHA-256 in hexadecimal; `advance` is told of the bytes of each chunk as it is read."""
         status = file.stat()
-        place = status.st_dev, status.st_ino
+        # Size and time too: the number of a removed file is given to the next one.
+        place = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         if place not in self._known:
             digest = hashlib.sha256()
             with file.open("rb") as stream:
