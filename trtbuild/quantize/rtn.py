@@ -130,7 +130,7 @@ def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[TensorRef, int]], 
         rows, width = ref.shape
         plan.append(Planned(f"{name}.int4", DType.U8, (width, rows // 2)))
         plan.append(Planned(f"{name}.scales", options.scale_type, (width // block, rows)))
-    # safetensors wants no holes: falling alignment needs none.
+    # By falling element size, each tensor is aligned to its own.
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 

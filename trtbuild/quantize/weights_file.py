@@ -14,7 +14,7 @@ from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 
 ALIGNMENT = 64
-"""Every tensor begins at a multiple of this in the file: a cache line, and more than any reader's vector loads need."""
+"""The data begin at a multiple of this in the file; each tensor at a multiple of its element's size."""
 
 CHUNK = 1 << 22
 
@@ -33,10 +33,10 @@ class Planned:
 
 
 class WeightsFile:
-    """An open safetensors file; tensors are written at the places that the plan gives them."""
+    """An open safetensors file; tensors are written at the places that the plan, in its order, gives them."""
 
     def __init__(self, file: Path, plan: Sequence[Planned], metadata: Mapping[str, str]) -> None:
-        # The format allows no holes, so the order is by falling element size and the sizes here keep the alignment.
+        # The format allows no holes between tensors, so it is the plan's order that aligns them.
         header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
         end = 0
         for tensor in plan:
