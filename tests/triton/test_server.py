@@ -128,7 +128,7 @@ def test_the_models_process_killed_mid_stream_gives_an_error(emitted: Path) -> N
         answer = stream_generate(server.grpc_url, MODEL, prompt="the", sampling=Sampling(max_tokens=3000), timeout=5)
         next(answer)
         model.kill()
-        with pytest.raises(BuildError, match="sent nothing for 5 s"):
+        with pytest.raises(BuildError, match="sent nothing for 5 s|went away"):
             list(answer)
         server.stop(grace=0.5)  # it would wait 30 s for a model that is no more
 

@@ -57,7 +57,7 @@ def compare_engine(folder: Path, progress: Progress | None = None) -> EngineComp
 def compare_backends(config: ServingConfig, folder: Path, first: Backend, second: Backend) -> EngineComparison:
     """Run a prefill and some decode steps on both and compare the logits. Raises BuildError if one does not load."""
     try:
-        from polygraphy.comparator import Comparator, CompareFunc
+        from polygraphy.comparator import Comparator, SimpleCompareFunc
         from polygraphy.logger import G_LOGGER
     except ImportError as error:
         raise BuildError("Comparing backends takes polygraphy: pip install 'trtbuild[tensorrt]'.") from error
@@ -73,7 +73,7 @@ def compare_backends(config: ServingConfig, folder: Path, first: Backend, second
     tolerance = TOLERANCES[first.dtype] * scale / 10
     with G_LOGGER.verbosity():
         compared = Comparator.compare_accuracy(
-            results, compare_func=CompareFunc.simple(atol=tolerance, rtol=0.0, check_error_stat="max")
+            results, compare_func=SimpleCompareFunc(atol=tolerance, rtol=0.0, check_error_stat="max")
         )
     logits = [run[0]["logits"] for run in dict(results).values()]
     largest = float(np.abs(logits[0] - logits[1]).max())
