@@ -45,7 +45,7 @@ class BareLoop:
         started = time.perf_counter()
         step = np.zeros(batch, np.int64)
         for slot, prompt in enumerate(self._prompts):
-            step[slot] = self._runner.prefill(slot, prompt[: self._length], 0).argmax()
+            step[slot] = self._runner.prefill(slot, prompt[: self._length], 0, self._length).argmax()
         for position in range(self._length, self._length + tokens - 1):
             logits = self._runner.decode(0, step, np.full(batch, position, np.int64), position + 1)
             step = logits.argmax(axis=1)

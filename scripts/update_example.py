@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "model_repository"
 SERVING = ServingConfig(
     model_name="smollm2-135m-instruct",
     vocab_size=49152,
-    cache=Cache(layers=30, slots=8, kv_heads=3, capacity=2048, head_dim=64),
+    cache=Cache(layers=30, slots=8, kv_heads=3, capacity=2048, key_dim=64, value_dim=64),
     prefill_chunk=512,
     eos_token_ids=(2,),
     profiles=(

@@ -78,7 +78,7 @@ def test_the_output_tree(tiny_checkpoint: Checkpoints, make: Callable[..., Compi
 def test_serving_json_says_what_was_built(tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]) -> None:
     config = ServingConfig.load(version(make(tiny_checkpoint())) / "serving.json")
     cache = config.cache
-    assert (cache.layers, cache.slots, cache.kv_heads, cache.capacity, cache.head_dim) == (2, 2, 2, 64, 16)
+    assert (cache.layers, cache.slots, cache.kv_heads, cache.capacity, cache.key_dim) == (2, 2, 2, 64, 16)
     assert (config.model_name, config.vocab_size, config.eos_token_ids) == ("tiny", 512, (2,))
     assert config.backends == (ServingBackend("onnxruntime", "model.onnx", "float32"),)
     assert config.prefill_chunk == 64

@@ -69,7 +69,7 @@ def read_profiles(name: str, slots: int | None, capacity: int | None) -> Profile
 
 def kv_bytes(profiles: ProfileSet, facts: DecoderFacts) -> int:
     """What the KV cache takes on the device, in bytes."""
-    return kv_cache_bytes(profiles, facts.layers, facts.kv_heads, facts.head_dim, facts.dtype.size)
+    return kv_cache_bytes(profiles, facts.layers, facts.kv_heads, facts.key_dim, facts.value_dim, facts.dtype.size)
 
 
 def read_matching_facts(onnx_file: Path, profiles: ProfileSet) -> DecoderFacts:
@@ -104,10 +104,12 @@ def build_stage(
         profiles=profiles,
         layers=facts.layers,
         kv_heads=facts.kv_heads,
-        head_dim=facts.head_dim,
+        key_dim=facts.key_dim,
+        value_dim=facts.value_dim,
         flavour=flavour,
         targets=options.targets,
         options=options.builder,
+        sequence_lengths=facts.sequence_lengths,
     )
     key = key_of(
         graph=hasher.file(onnx_file),

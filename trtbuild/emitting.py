@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trtbuild.architectures.spec import DecoderSpec
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.engine.profiles import ProfileSet
 from trtbuild.engine.request import EngineResult
 from trtbuild.errors import InputError
 from trtbuild.exporting import MODEL_FILE, Weights, write_graph
-from trtbuild.graph.attention import AttentionForm
+from trtbuild.graph.lengths import length_rules
 from trtbuild.options import CompileOptions
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.triton.repository import RepositorySpec, version_folder, write_repository
@@ -56,7 +57,6 @@ def emit(
             weights,
             place / MODEL_FILE,
             profiles.capacity,
-            AttentionForm.FUSED,
             dtype=DType.F32,
             copy_weights=options.export.copy_weights,
         )
@@ -79,6 +79,7 @@ def serving_config(
 ) -> ServingConfig:
     """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
+    rules = length_rules(spec, profiles.capacity)
     backends = []
     if engine is not None:
         backends.append(
@@ -96,13 +97,7 @@ def serving_config(
     return ServingConfig(
         model_name=name,
         vocab_size=spec.vocab_size,
-        cache=Cache(
-            layers=spec.layers,
-            slots=profiles.slots,
-            kv_heads=spec.attention.kv_heads,
-            capacity=profiles.capacity,
-            head_dim=spec.attention.head_dim,
-        ),
+        cache=cache_dims(spec, profiles),
         prefill_chunk=profiles.prefill_chunk,
         eos_token_ids=_eos_token_ids(checkpoint.generation_config, checkpoint.config),
         profiles=tuple(
@@ -110,6 +105,20 @@ def serving_config(
         ),
         backends=tuple(backends),
         max_waiting=max(2, profiles.slots // 2),
+        sequence_lengths=rules.sequence_lengths,
+        recompute_past=rules.recompute_past,
+    )
+
+
+def cache_dims(spec: DecoderSpec, profiles: ProfileSet) -> Cache:
+    """The KV cache of this decoder under these profiles."""
+    return Cache(
+        layers=len(spec.layers),
+        slots=profiles.slots,
+        kv_heads=spec.attention.kv_heads,
+        capacity=profiles.capacity,
+        key_dim=spec.attention.key_dim,
+        value_dim=spec.attention.value_dim,
     )
 
 

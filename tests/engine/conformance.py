@@ -27,6 +27,7 @@ RECEIVERS = {
     "parser": "OnnxParser",
     "config": "IBuilderConfig",
     "layer": "ILayer",
+    "boundary": "IAttentionBoundaryLayer",
     "tensor": "ITensor",
     "logger": "ILogger",
     "error": "ParserError",

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trtbuild.engine.profiles import Profile, ProfileSet, Range
 from trtbuild.engine.request import EngineRequest, Flavour
+from trtbuild.graph.facts import read_facts
 
 # TensorRT-RTX 1.7.1 has no kernel for one token a row with fewer than four query heads.
 HEADS, KV_HEADS, HEAD_DIM, CAPACITY, VOCAB = 4, 2, 32, 64, 128
@@ -28,8 +29,12 @@ class Decoder:
         int4: bool = False,
         vocabulary: int = VOCAB,
         heads: int = HEADS,
+        lengths: bool = False,
+        value_dim: int | None = None,
     ) -> None:
+        """`lengths`: queries depend on `sequence_lengths`; `value_dim`: values are so much of the keys, uncached."""
         self.data_type, self.int4, self.vocabulary, self.heads = data_type, int4, vocabulary, heads
+        self.lengths, self.value_dim = lengths, value_dim
         self.hidden = heads * HEAD_DIM
         self.random = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
@@ -43,15 +48,17 @@ class Decoder:
                 ("position_ids", TensorProto.INT64, ["batch", "tokens"]),
                 ("cache_positions", TensorProto.INT64, ["kv"]),
                 ("logits_positions", TensorProto.INT64, ["batch", "n"]),
+                *([("sequence_lengths", TensorProto.INT64, ["batch"])] if lengths else []),
                 ("past_key.0", data_type, cache),
-                ("past_value.0", data_type, cache),
+                *([("past_value.0", data_type, cache)] if value_dim is None else []),
             )
         ]
         self.outputs = [
             helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "n", self.vocabulary]),
             helper.make_tensor_value_info("present_key.0", data_type, cache),
-            helper.make_tensor_value_info("present_value.0", data_type, cache),
         ]
+        if value_dim is None:
+            self.outputs.append(helper.make_tensor_value_info("present_value.0", data_type, cache))
         self._write()
 
     def node(self, op: str, inputs: list[str], output: str, **attributes: object) -> str:
@@ -98,31 +105,42 @@ class Decoder:
         self.initializers.append(numpy_helper.from_array(values.astype(numpy_type), name))
 
     def _write(self) -> None:
-        for name, values in (("zero", [0]), ("one", [1]), ("two", [2]), ("axes_1_3", [1, 3]), ("axes_012", [0, 1, 2])):
+        for name, values in (("zero", [0]), ("one", [1]), ("two", [2])):
+            self.constant(name, values)
+        for name, values in (("axes_1_3", [1, 3]), ("axes_012", [0, 1, 2]), ("axes_123", [1, 2, 3])):
             self.constant(name, values)
         self._floats("embedding", self.random.standard_normal((self.vocabulary, self.hidden), np.float32))
         x = self.node("Gather", ["embedding", "input_ids"], "x")
         projected = {}
-        for kind, heads in (("q", self.heads), ("k", KV_HEADS), ("v", KV_HEADS)):
+        for kind, heads in (("q", self.heads), ("k", KV_HEADS), ("v", KV_HEADS))[: 3 if self.value_dim is None else 2]:
             y = self.node("MatMul", [x, self.weight(f"w_{kind}", self.hidden, heads * HEAD_DIM)], f"{kind}_flat")
             y = self.node("Reshape", [y, self.constant(f"split_{kind}", [0, 0, heads, HEAD_DIM])], f"{kind}_split")
             projected[kind] = self.node("Transpose", [y], kind, perm=[0, 2, 1, 3])
         first = self.node("Slice", ["position_ids", "zero", "one", "one"], "first")
         write_at = self.node("Squeeze", [first, "one"], "write_at")
         length = self.node("Shape", ["cache_positions"], "length")
-        for kind, name in (("k", "key"), ("v", "value")):
+        for kind, name in (("k", "key"), ("v", "value"))[: 2 if self.value_dim is None else 1]:
             past, present = f"past_{name}.0", f"present_{name}.0"
             self.node("TensorScatter", [past, projected[kind], write_at], present, axis=2)
             projected[kind] = self.node("Slice", [present, "zero", length, "two"], f"{name}_seen")
+        if self.value_dim is not None:
+            ends = [self.constant("value_end", [self.value_dim]), self.constant("three", [3])]
+            projected["v"] = self.node("Slice", ["key_seen", "zero", *ends], "value_seen")
+        if self.lengths:
+            self._floats("short", np.ones(1))
+            self._floats("long", np.full(1, 2.0))
+            long = self.node("Greater", ["sequence_lengths", self.constant("original", [32])], "is_long")
+            factor = self.node("Unsqueeze", [self.node("Where", [long, "long", "short"], "by_row"), "axes_123"], "by")
+            projected["q"] = self.node("Mul", [projected["q"], factor], "q_by_length")
         cached = self.node("Unsqueeze", ["cache_positions", "axes_012"], "cached")
         own = self.node("Unsqueeze", ["position_ids", "axes_1_3"], "own")
         mask = self.node("LessOrEqual", [cached, own], "mask")
         attended = self.node("Attention", [*projected.values(), mask], "attended", scale=HEAD_DIM**-0.5)
         merged = self.node("Transpose", [attended], "merged", perm=[0, 2, 1, 3])
-        flat = self.node("Reshape", [merged, self.constant("merge", [0, 0, self.hidden])], "flat")
+        flat = self.node("Reshape", [merged, self.constant("merge", [0, 0, -1])], "flat")
         wanted = self.node("Unsqueeze", ["logits_positions", "two"], "wanted")
         chosen = self.node("GatherND", [flat, wanted], "chosen", batch_dims=1)
-        head = self.weight("w_head", self.hidden, self.vocabulary)
+        head = self.weight("w_head", self.heads * (self.value_dim or HEAD_DIM), self.vocabulary)
         self.node("MatMul", [chosen, head], "scores")
         self.node("Cast", ["scores"], "logits", to=TensorProto.FLOAT)
 
@@ -161,7 +179,18 @@ def request_for(tmp_path: Path) -> Callable[..., EngineRequest]:
         folder = tmp_path / "graph"
         folder.mkdir(exist_ok=True)
         file = (model or Decoder()).save(folder / "model.onnx")
-        request = EngineRequest(file, PROFILES, 1, KV_HEADS, HEAD_DIM, Flavour.RTX, ("sm_89",))
+        facts = read_facts(file)
+        request = EngineRequest(
+            file,
+            PROFILES,
+            1,
+            KV_HEADS,
+            facts.key_dim,
+            facts.value_dim,
+            Flavour.RTX,
+            ("sm_89",),
+            sequence_lengths=facts.sequence_lengths,
+        )
         return replace(request, **changes)
 
     return make

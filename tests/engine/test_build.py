@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
+from tests.engine.conftest import HEAD_DIM
 from tests.graph.harness import write_graph
 from trtbuild.dtypes import DType
 from trtbuild.engine.adapter import available, build_engine, check_options, why_unavailable
@@ -50,6 +51,25 @@ def test_two_profiles_build(request_for, tmp_path):
     done = [update[0] for update in progress.updates]
     assert done == sorted(done)
     assert progress.updates[-1][:2] == (1000, 1000)
+
+
+def test_a_graph_with_lengths_and_without_cached_values_builds(decoder, request_for, tmp_path):
+    request = request_for(decoder(lengths=True, value_dim=HEAD_DIM))
+    assert (request.sequence_lengths, request.key_dim, request.value_dim) == (True, HEAD_DIM, 0)
+    result = build_engine(request, tmp_path / "model.plan")
+    assert result.bytes > 0 and result.messages == ()
+
+
+def test_values_narrower_than_keys_are_refused_with_the_nodes_name(decoder, request_for, tmp_path):
+    """TensorRT-RTX 1.7's IAttention; ONNX's Attention and ONNX Runtime take them."""
+    with pytest.raises(BuildError, match=r"'/attended/Attention'.*must have the same head dimension"):
+        build_engine(request_for(decoder(value_dim=HEAD_DIM // 2)), tmp_path / "model.plan")
+
+
+def test_lengths_that_the_request_does_not_mention_are_named(decoder, request_for, tmp_path):
+    request = request_for(decoder(lengths=True), sequence_lengths=False)
+    with pytest.raises(InputError, match=r"profile 'decode' at min: .* nobody feeds sequence_lengths$"):
+        build_engine(request, tmp_path / "model.plan")
 
 
 def test_int4_stays_int4(decoder, request_for, tmp_path):
@@ -111,9 +131,19 @@ def test_a_local_function_is_no_plugin(decoder, request_for, tmp_path):
     assert build_engine(request_for(model), tmp_path / "model.plan").realised.matmul_types == {"HALF": 4}
 
 
-def test_float32_attention_is_refused_beforehand(decoder, request_for, tmp_path):
-    with pytest.raises(InputError, match="Node '/attended/Attention' is an Attention in FP32"):
-        build_engine(request_for(decoder(TensorProto.FLOAT)), tmp_path / "model.plan")
+@pytest.mark.parametrize(
+    ("data_type", "heads"), [(TensorProto.FLOAT, 4), (TensorProto.FLOAT16, 2), (TensorProto.BFLOAT16, 2)]
+)
+def test_attention_without_a_kernel_of_its_own_is_taken_apart(decoder, request_for, tmp_path, data_type, heads):
+    """TensorRT-RTX has none in FP32, nor for one token a row with fewer than four query heads."""
+    assert build_engine(request_for(decoder(data_type, heads=heads)), tmp_path / "model.plan").bytes > 0
+
+
+def test_a_long_cache_builds(tiny_checkpoint, tmp_path):
+    """One token a row over more than about 24000 positions has no kernel either; profiles/long-context.yaml has it."""
+    graph = write_graph(tiny_checkpoint(max_position_embeddings=32768), capacity=32768, dtype=DType.F16)
+    request = EngineRequest(graph, load_profiles("long-context"), 2, 2, 16, 16, Flavour.RTX, ("sm_89",))
+    assert build_engine(request, tmp_path / "model.plan").bytes > 0
 
 
 def test_shapes_are_compared_before_the_builder_starts(decoder, request_for, tmp_path):
@@ -165,7 +195,7 @@ def test_smollm2_in_half_precision(smollm2, tmp_path):
     """The real model: 30 layers, 7 matrix products each and the head; 134,515,008 weights in half."""
     weights, embedding = 134_515_008 * 2, 49_152 * 576 * 2
     graph = write_graph(smollm2, capacity=2048, dtype=DType.F16)
-    request = EngineRequest(graph, load_profiles("chat"), 30, 3, 64, Flavour.RTX, ("sm_89",))
+    request = EngineRequest(graph, load_profiles("chat"), 30, 3, 64, 64, Flavour.RTX, ("sm_89",))
     result = build_engine(request, tmp_path / "model.plan")
     assert result.realised.matmul_types["HALF"] == 30 * 7 + 1
     # The embedding may be there twice, as rows to look up and as the head's columns.

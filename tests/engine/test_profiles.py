@@ -96,7 +96,14 @@ def test_the_same_cache_changes_nothing(profiles):
 
 def test_cache_bytes_of_smollm2():
     # 30 layers x keys and values x 8 slots x 3 heads x 2048 positions x 64 x 2 bytes = 360 MiB.
-    assert kv_cache_bytes(load_profiles("chat"), layers=30, kv_heads=3, head_dim=64, bytes_per_element=2) == 377_487_360
+    chat = load_profiles("chat")
+    assert kv_cache_bytes(chat, 30, kv_heads=3, key_dim=64, value_dim=64, bytes_per_element=2) == 377_487_360
+
+
+def test_cache_bytes_of_latents():
+    # DeepSeek-V3: 61 layers x 8 slots x 2048 positions x (512 + 64) x 2 bytes, and no values.
+    chat = load_profiles("chat")
+    assert kv_cache_bytes(chat, 61, kv_heads=1, key_dim=576, value_dim=0, bytes_per_element=2) == 1_151_336_448
 
 
 def test_the_smallest_profile_that_covers_is_selected():

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from trtbuild.engine.preflight import examine, float32_attention, read_model
+from trtbuild.engine.preflight import examine, read_model
 from trtbuild.engine.shape_check import infer
 from trtbuild.errors import InputError
 from trtbuild.graph.contract import input_shapes
@@ -36,6 +36,7 @@ def one_node(op: str, inputs: dict[str, tuple[int, list[int]]], constants=(), **
 
 Q, K = (F16, [2, 4, 3, 8]), (F16, [2, 2, 9, 8])
 CACHE = (F16, [2, 3, 8, 4])
+WIDTHS = {"key_dim": 32, "value_dim": 32}
 
 
 INT4 = {"axis": 0, "block_size": 64}
@@ -87,7 +88,7 @@ def test_a_reshape_to_another_size(target):
 
 
 def test_every_shape_of_a_decoder_is_known(decoder):
-    shapes = input_shapes(batch=3, tokens=7, kv=33, logits=2, layers=1, kv_heads=2, capacity=64, head_dim=32)
+    shapes = input_shapes(batch=3, tokens=7, kv=33, logits=2, layers=1, kv_heads=2, capacity=64, **WIDTHS)
     model = helper.make_model(
         helper.make_graph((plain := decoder()).nodes, "decoder", plain.inputs, plain.outputs, plain.initializers),
         opset_imports=[helper.make_opsetid("", 24)],
@@ -95,8 +96,20 @@ def test_every_shape_of_a_decoder_is_known(decoder):
     inferred = infer(model, shapes, "here")
     assert inferred.unknown == ()
     assert inferred.types["attended"] == F16
-    assert float32_attention(model, inferred.types) is None
-    assert float32_attention(model, {"q": TensorProto.FLOAT}) == "/attended/Attention"
+
+
+def test_every_shape_of_a_decoder_with_lengths_and_without_values_is_known(decoder):
+    shapes = input_shapes(
+        batch=3, tokens=7, kv=33, logits=2, layers=1, kv_heads=2, capacity=64, key_dim=32, value_dim=0,
+        sequence_lengths=True,
+    )  # fmt: skip
+    assert shapes["sequence_lengths"] == (3,) and shapes["past_key.0"] == (3, 2, 64, 32)
+    plain = decoder(lengths=True, value_dim=16)
+    model = helper.make_model(
+        helper.make_graph(plain.nodes, "decoder", plain.inputs, plain.outputs, plain.initializers),
+        opset_imports=[helper.make_opsetid("", 24)],
+    )
+    assert infer(model, shapes, "here").unknown == ()
 
 
 def test_a_shape_that_depends_on_values_is_reported_as_unknown():
@@ -111,7 +124,7 @@ def test_another_capacity_and_other_inputs(decoder):
         helper.make_graph(plain.nodes, "decoder", plain.inputs, plain.outputs, plain.initializers),
         opset_imports=[helper.make_opsetid("", 24)],
     )
-    one = {"batch": 1, "tokens": 1, "kv": 1, "logits": 1, "kv_heads": 2, "head_dim": 32}
+    one = {"batch": 1, "tokens": 1, "kv": 1, "logits": 1, "kv_heads": 2, **WIDTHS}
     with pytest.raises(InputError, match=r"input 'past_key\.0' is \[batch, 2, 64, 32\] in the graph"):
         infer(model, input_shapes(layers=1, capacity=128, **one), "here")
     with pytest.raises(InputError, match=r"it lacks past_key\.1, past_value\.1$"):

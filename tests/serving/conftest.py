@@ -29,7 +29,7 @@ def config(**changes: Any) -> ServingConfig:
     values: dict[str, Any] = {
         "model_name": "tiny",
         "vocab_size": VOCAB,
-        "cache": Cache(LAYERS, SLOTS, KV_HEADS, CAPACITY, HEAD_DIM),
+        "cache": Cache(LAYERS, SLOTS, KV_HEADS, CAPACITY, HEAD_DIM, HEAD_DIM),
         "prefill_chunk": CHUNK,
         "eos_token_ids": (),
         "profiles": (),

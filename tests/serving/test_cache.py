@@ -25,6 +25,10 @@ def test_lengths_belong_to_the_owner() -> None:
     with pytest.raises(ValueError, match="slot 0 holds 10 positions, 11 were wanted"):
         cache.extend(0, 1)
     assert cache.length(0) == 10
+    cache.empty(0)
+    assert cache.length(0) == 0 and cache.free_slots == 1
+    with pytest.raises(KeyError):
+        cache.empty(1)
     cache.free(0)
     assert cache.length(0) == 0
     with pytest.raises(KeyError):

@@ -85,7 +85,7 @@ def greedy(runner: OnnxRuntimeRunner, prompt: list[int], count: int) -> list[int
     tokens = list(prompt)
     for _ in range(count):
         for start in range(0, len(tokens), 8):
-            logits = runner.prefill(0, np.array(tokens[start : start + 8]), start)
+            logits = runner.prefill(0, np.array(tokens[start : start + 8]), start, len(tokens))
         tokens.append(int(logits.argmax()))
     return tokens[len(prompt) :]
 
@@ -203,8 +203,8 @@ class Faulty:
         self.runner, self.nan, self.poison, self.cleared = runner, nan, poison, list[int]()
         self.description, self.close = runner.description, runner.close
 
-    def prefill(self, slot: int, tokens: np.ndarray, start: int) -> np.ndarray:
-        return self._fault(self.runner.prefill(slot, tokens, start), np.isin(self.poison, tokens))
+    def prefill(self, slot: int, tokens: np.ndarray, start: int, length: int) -> np.ndarray:
+        return self._fault(self.runner.prefill(slot, tokens, start, length), np.isin(self.poison, tokens))
 
     def decode(self, first: int, tokens: np.ndarray, positions: np.ndarray, kv: int) -> np.ndarray:
         logits = self.runner.decode(first, tokens, positions, kv)

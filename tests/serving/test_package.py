@@ -68,14 +68,15 @@ print(len("".join(text)) > 0, time.perf_counter() - start)
 
 
 def test_the_graphs_names_are_the_contracts() -> None:
-    for name in ("INPUT_IDS", "POSITION_IDS", "CACHE_POSITIONS", "LOGITS_POSITIONS", "LOGITS"):
+    for name in ("INPUT_IDS", "POSITION_IDS", "CACHE_POSITIONS", "LOGITS_POSITIONS", "SEQUENCE_LENGTHS", "LOGITS"):
         assert getattr(graph_names, name) == getattr(contract, name)
     for name in ("past_key", "past_value", "present_key", "present_value"):
         assert getattr(graph_names, name)(13) == getattr(contract, name)(13)
-    assert graph_names.cache_pairs(1) == [
-        (contract.past_key(0), contract.present_key(0)),
-        (contract.past_value(0), contract.present_value(0)),
-    ]
+    for values, per_layer in ((32, 2), (0, 1)):
+        tensors = contract.cache_tensors(3, 48, values)
+        assert graph_names.cache_tensors(3, 48, values) == tensors and len(tensors) == 3 * per_layer
+        assert tensors[0] == (contract.past_key(0), contract.present_key(0), 48)
+        assert tensors[-1].width == values or 48
 
 
 def test_serving_json_is_read_as_it_was_written() -> None:

@@ -61,7 +61,7 @@ def test_steps_are_those_of_onnx_runtime(
     for slot, prompt in prompts.items():
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
-            steps.append(lambda r, slot=slot, chunk=chunk, start=start: r.prefill(slot, chunk, start))
+            steps.append(lambda r, s=slot, c=chunk, b=start, p=prompt: r.prefill(s, c, b, len(p)))
     for i in range(3):
         tokens, positions = generator.integers(0, VOCAB, 3), np.array([19 + i, 0, 5 + i])
         steps.append(lambda r, t=tokens, p=positions, i=i: r.decode(1, t, p, 20 + i))
@@ -89,7 +89,7 @@ def test_only_what_changed_is_told_to_tensorrt(open_plan: Callable[..., TensorRT
 def test_the_gpu_is_left_as_it_was(open_plan: Callable[..., TensorRTRunner]) -> None:
     cuda = Cuda()
     runner = open_plan(cuda)
-    runner.prefill(0, np.zeros(3, np.int64), 0)
+    runner.prefill(0, np.zeros(3, np.int64), 0, 3)
     runner.close()
     assert cuda.depth == 0
     assert all(memory.freed for memory in cuda.memories)
@@ -106,12 +106,12 @@ def test_the_gpu_is_left_as_it_was(open_plan: Callable[..., TensorRTRunner]) -> 
         ({"profiles": (DECODE,)}, "the plan has 1 profiles, serving.json 2"),
         ({"backend": replace(BACKEND, dtype="float16")}, "the plan's cache is FLOAT, serving.json says float16"),
         (
-            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(3, SLOTS, 2, CAPACITY, 16))},
+            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(3, SLOTS, 2, CAPACITY, 16, 16))},
             "not of this model: missing .*past_key.2",
         ),
         (
-            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(2, SLOTS, 2, 128, 16))},
-            r"cache is \(2, 64, 16\), serving.json says \(2, 128, 16\)",
+            {"serving": config(profiles=(DECODE, PREFILL), cache=Cache(2, SLOTS, 2, 128, 16, 16))},
+            r"past_key.0 is \(2, 64, 16\), serving.json says \(2, 128, 16\)",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def test_if_none_works_the_error_has_every_reason(tmp_path: Path) -> None:
 def alone(runner: OnnxRuntimeRunner, prompt: np.ndarray) -> np.ndarray:
     """The logits after the prompt, taken in chunks into slot 0."""
     for start in range(0, len(prompt), CHUNK):
-        logits = runner.prefill(0, prompt[start : start + CHUNK], start)
+        logits = runner.prefill(0, prompt[start : start + CHUNK], start, len(prompt))
     return logits.copy()
 
 
@@ -55,7 +55,7 @@ def test_a_decode_step_is_a_prefill_of_one_more_token(open_tiny: OpenTiny) -> No
     prompts = [np.random.default_rng(i).integers(0, VOCAB, 7 + 5 * i) for i in range(3)]
     for slot, prompt in enumerate(prompts):
         for start in range(0, len(prompt) - 1, CHUNK):
-            runner.prefill(slot, prompt[start : min(start + CHUNK, len(prompt) - 1)], start)
+            runner.prefill(slot, prompt[start : min(start + CHUNK, len(prompt) - 1)], start, len(prompt) - 1)
     last = np.array([prompt[-1] for prompt in prompts])
     lengths = np.array([len(prompt) - 1 for prompt in prompts])
     got = runner.decode(0, last, lengths, int(lengths.max()) + 1)
@@ -67,29 +67,30 @@ def test_rows_without_work_do_no_harm(open_tiny: OpenTiny) -> None:
     """Slot 1 is in the middle of its prompt and slot 2 is free while 0 and 3 decode around them."""
     runner, prompt = open_tiny(), np.random.default_rng(5).integers(0, VOCAB, 14)
     for slot in (0, 1, 3):
-        runner.prefill(slot, prompt[:8], 0)
+        runner.prefill(slot, prompt[:8], 0, 14)
     for position in range(8, 12):
         tokens = np.array([prompt[position], 0, 0, prompt[position]])
         runner.decode(0, tokens, np.array([position, 8, 0, position]), position + 1)
     for slot, start in ((1, 8), (0, 12), (3, 12)):
-        np.testing.assert_allclose(runner.prefill(slot, prompt[start:], start), alone(open_tiny(), prompt), atol=1e-4)
+        got = runner.prefill(slot, prompt[start:], start, 14)
+        np.testing.assert_allclose(got, alone(open_tiny(), prompt), atol=1e-4)
 
 
 def test_a_whole_slot_can_be_filled(open_tiny: OpenTiny) -> None:
     runner, prompt = open_tiny(), np.random.default_rng(6).integers(0, VOCAB, CAPACITY)
-    neighbour = runner.prefill(1, prompt[:5], 0).copy()
+    neighbour = runner.prefill(1, prompt[:5], 0, 5).copy()
     full = alone(runner, prompt)
     assert np.isfinite(full).all()
-    np.testing.assert_allclose(runner.prefill(1, prompt[4:5], 4), neighbour, atol=1e-4)
+    np.testing.assert_allclose(runner.prefill(1, prompt[4:5], 4, 5), neighbour, atol=1e-4)
 
 
 def test_clearing_a_slot_removes_what_is_not_a_number(open_tiny: OpenTiny) -> None:
     runner, prompt = open_tiny(), np.random.default_rng(7).integers(0, VOCAB, 4)
-    before = runner.prefill(0, prompt, 0).copy()
-    for _, _, memory in runner._cache:
+    before = runner.prefill(0, prompt, 0, 4).copy()
+    for _, memory in runner._cache:
         memory[0] = np.nan
     # Attention multiplies what the mask hides by zero, and zero times NaN is NaN.
-    runner.prefill(0, prompt[:2], 0)
+    runner.prefill(0, prompt[:2], 0, 2)
     assert np.isnan(runner.decode(0, prompt[2:3], np.array([2]), 8)).any()
     runner.clear(0)
-    np.testing.assert_allclose(runner.prefill(0, prompt, 0), before, atol=1e-5)
+    np.testing.assert_allclose(runner.prefill(0, prompt, 0, 4), before, atol=1e-5)

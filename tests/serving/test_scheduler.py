@@ -22,9 +22,11 @@ def sequence(tokens: int) -> Sequence:
     return Sequence(prompt, 100, Sampler(SamplingParams()), Detokenizer(TOKEN_BYTES), lambda output: None)
 
 
-def make(*, slots: int = 2, capacity: int = 100, chunk: int = 4, waiting: int = 8) -> tuple[Scheduler, SlotCache]:
+def make(
+    *, slots: int = 2, capacity: int = 100, chunk: int = 4, waiting: int = 8, recompute_past: int | None = None
+) -> tuple[Scheduler, SlotCache]:
     cache = SlotCache(slots, capacity)
-    return Scheduler(cache, prefill_chunk=chunk, max_waiting=waiting), cache
+    return Scheduler(cache, prefill_chunk=chunk, max_waiting=waiting, recompute_past=recompute_past), cache
 
 
 def steps(scheduler: Scheduler, count: int) -> Iterator[str]:
@@ -37,7 +39,7 @@ def steps(scheduler: Scheduler, count: int) -> Iterator[str]:
         scheduler.commit(step)
         if isinstance(step, Prefill):
             yield f"{step.sequence.slot}:{step.start}-{step.stop}"
-            if step.completes_prompt:
+            if step.completes_prefix:
                 scheduler.append(step.sequence, 0)
         else:
             yield ",".join(str(s.slot) for s in step.sequences)
@@ -91,9 +93,45 @@ def test_waiting_is_bounded_beyond_the_free_slots() -> None:
     assert not scheduler.has_room  # two of them have the slots now, and one place is taken
 
 
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=12), st.integers(1, 6))
-def test_everybody_is_served_whole_and_decoding_never_pauses_for_long(work: list[tuple[int, int]], chunk: int) -> None:
-    scheduler, cache = make(slots=3, chunk=chunk, waiting=20)
+def test_a_sequence_that_grows_past_the_bound_is_prefilled_anew_beside_the_others() -> None:
+    scheduler, cache = make(recompute_past=6)
+    beside, grows = sequence(7), sequence(5)
+    scheduler.add(beside)
+    scheduler.add(grows)
+    assert list(steps(scheduler, 6)) == ["0:0-4", "0:4-7", "0", "1:0-4", "0", "1:4-5"]
+    # This step fills the sixth position of slot 1, and the token chosen after it is its seventh.
+    assert list(steps(scheduler, 1)) == ["0,1"]
+    assert (grows.slot, grows.status, len(grows.output), cache.length(1)) == (1, Status.PREFILL, 2, 0)
+    assert list(steps(scheduler, 5)) == ["1:0-4", "0", "1:4-7", "0,1", "0,1"]
+    assert (len(grows.output), cache.length(1)) == (5, 9)
+
+
+def test_what_is_longer_from_the_start_is_never_prefilled_anew() -> None:
+    scheduler, _ = make(slots=2, chunk=8, recompute_past=6)
+    scheduler.add(sequence(7))
+    assert list(steps(scheduler, 5)) == ["0:0-7", "0", "0", "0", "0"]
+    scheduler.add(sequence(6))  # its first token is its seventh
+    assert list(steps(scheduler, 4)) == ["1:0-6", "0", "1:0-7", "0,1"]
+
+
+def test_a_sequence_that_ends_where_it_would_be_prefilled_anew_is_over() -> None:
+    scheduler, cache = make(recompute_past=4)
+    last = sequence(4)
+    scheduler.add(last)
+    assert list(steps(scheduler, 1)) == ["0:0-4"]
+    scheduler.finish(last)
+    assert scheduler.is_idle and cache.free_slots == 2 and last.status is Status.FINISHED
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=12),
+    st.integers(1, 6),
+    st.none() | st.integers(1, 35),
+)
+def test_everybody_is_served_whole_and_decoding_never_pauses_for_long(
+    work: list[tuple[int, int]], chunk: int, bound: int | None
+) -> None:
+    scheduler, cache = make(slots=3, chunk=chunk, waiting=20, recompute_past=bound)
     wanted = {}
     for prompt, answer in work:
         s = sequence(prompt)
@@ -101,6 +139,7 @@ def test_everybody_is_served_whole_and_decoding_never_pauses_for_long(work: list
         scheduler.add(s)
     prefilled = dict.fromkeys(wanted, 0)
     admitted: list[Sequence] = []
+    restarted: list[Sequence] = []
     since_decode = 0
     while (step := scheduler.schedule()) is not None:
         for s in wanted:
@@ -125,7 +164,15 @@ def test_everybody_is_served_whole_and_decoding_never_pauses_for_long(work: list
                 scheduler.append(s, 0)
                 if len(s.output) == wanted[s]:
                     scheduler.finish(s)
+                elif s.status is Status.PREFILL:
+                    assert len(s.prompt) + len(s.output) == len(s.prefix) == (bound or 0) + 1
+                    restarted.append(s)
+                    prefilled[s] = 0
     assert admitted == list(wanted)
     assert all(len(s.output) == answer for s, answer in wanted.items())
-    assert all(prefilled[s] == len(s.prompt) for s in wanted)
+    # Those that begin within the bound and take another token after the one that brings them past it.
+    assert len(restarted) == len(set(restarted))
+    assert set(restarted) == {s for s in wanted if bound and len(s.prompt) <= bound < len(s.prompt) + wanted[s] - 1}
+    for s in wanted:
+        assert prefilled[s] == len(s.prompt) or prefilled[s] == (bound or 0) + 1
     assert cache.free_slots == 3

@@ -30,7 +30,7 @@ def test_eight_at_a_time_are_what_transformers_generates(smollm2: Path) -> None:
     file = write_graph(smollm2, capacity=512)
     tokenizer = Tokenizer(smollm2)
     config = ServingConfig(
-        "smollm2", 49152, Cache(30, 8, 3, 512, 64), 16, (2,), (), (Backend("onnxruntime", file.name, "float32"),)
+        "smollm2", 49152, Cache(30, 8, 3, 512, 64, 64), 16, (2,), (), (Backend("onnxruntime", file.name, "float32"),)
     )
     prompts = [
         tokenizer.encode_chat(tokenizer.render_chat([{"role": "user", "content": question}])) for question in QUESTIONS

@@ -25,7 +25,7 @@ def serving_config(**changes: Any) -> ServingConfig:
     values: dict[str, Any] = {
         "model_name": MODEL,
         "vocab_size": tiny.VOCAB,
-        "cache": Cache(tiny.LAYERS, SLOTS, tiny.KV_HEADS, CAPACITY, tiny.HEAD_DIM),
+        "cache": Cache(tiny.LAYERS, SLOTS, tiny.KV_HEADS, CAPACITY, tiny.HEAD_DIM, tiny.HEAD_DIM),
         "prefill_chunk": 64,
         "eos_token_ids": (),
         "profiles": (Profile("decode", (1, 2, SLOTS), (1, 32, 64), (1, 128, CAPACITY)),),

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.graph.harness import read_binding, write_graph
-from trtbuild.architectures import Binding
-from trtbuild.architectures.spec import DecoderSpec
+from tests.graph.harness import read_binding, with_rope, write_graph
+from trtbuild.architectures.spec import Attention
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
@@ -63,24 +62,20 @@ def test_bf16_emulation_is_torchs_bf16(tiny_checkpoint: Callable[..., Path]) -> 
     assert 0.5 < cost_emulated / cost_in_torch < 2
 
 
-def broken(binding: Binding, **changes: object) -> Binding:
-    spec: DecoderSpec = binding.spec
-    return replace(binding, spec=replace(spec, **changes))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("fault", ["theta", "epsilon", "scale"])
 def test_a_wrong_graph_is_noticed(tiny_checkpoint: Callable[..., Path], fault: str) -> None:
     """The faults of neighbouring exporters: RoPE's base, the norm's epsilon, the attention's scale."""
     checkpoint = tiny_checkpoint(vocab_size=VOCABULARY)
     binding = read_binding(checkpoint)
     spec = binding.spec
-    changes = {
-        "theta": {"rope": replace(spec.rope, theta=1e6)},
-        "epsilon": {"norm_epsilon": 0.1},
-        "scale": {"attention": replace(spec.attention, scale=1.0)},
+    assert isinstance(spec.attention, Attention)
+    wrong = {
+        "theta": with_rope(spec, theta=1e6),
+        "epsilon": replace(spec, norm=replace(spec.norm, epsilon=0.1)),
+        "scale": replace(spec, attention=replace(spec.attention, scale=1.0)),
     }[fault]
     file = checkpoint.parent / "broken" / "model.onnx"
-    save_graph(author_decoder(broken(binding, **changes), GraphOptions(DType.F32, 128)), file)
+    save_graph(author_decoder(replace(binding, spec=wrong), GraphOptions(DType.F32, 128)), file)
     result = verify(file, open_checkpoint(checkpoint, cache=checkpoint.parent / "cache"), tokens=4, prompts=PROMPTS[:2])
     assert result.distance.kl_mean > 1e-3
 

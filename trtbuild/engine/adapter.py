@@ -13,7 +13,7 @@ from trtbuild.engine.flavour import adapter_for
 from trtbuild.engine.gpu import devices
 from trtbuild.engine.inspect import inspect_plan
 from trtbuild.engine.job import Job, ProfileShapes, Shape
-from trtbuild.engine.preflight import GraphFacts, examine, float32_attention, read_model
+from trtbuild.engine.preflight import GraphFacts, examine, read_model
 from trtbuild.engine.profiles import Profile, Range
 from trtbuild.engine.request import BuildOptions, EngineRequest, EngineResult, Flavour, Realised
 from trtbuild.engine.shape_check import infer
@@ -125,7 +125,6 @@ def _check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], t
             inferred = infer(model, inputs, f"{request.onnx_file.name}, profile '{profile.name}' at {point}")
             unknown = unknown or inferred.unknown
         shapes.append(ProfileShapes(profile.name, _by_input(points)))
-    adapter.refuse_float32_attention(float32_attention(model, inferred.types))
     notes = (
         (f"The shapes of {len(unknown)} nodes are known only when they run and were not checked: '{unknown[0]}' …",)
         if unknown
@@ -143,7 +142,9 @@ def _input_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[
         layers=request.layers,
         kv_heads=request.kv_heads,
         capacity=request.profiles.capacity,
-        head_dim=request.head_dim,
+        key_dim=request.key_dim,
+        value_dim=request.value_dim,
+        sequence_lengths=request.sequence_lengths,
     )
 
 

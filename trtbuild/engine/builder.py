@@ -49,6 +49,7 @@ def build(trt: Any, adapter: Adapter, job: Job, report: Callable[[float, str], N
         text = parser_errors([parser.get_error(index) for index in range(parser.num_errors)])
         raise MemoryError(text) if log.ran_out_of_memory else BuildError(text)
     _check_inputs(network, job.facts.inputs)
+    _allow_decomposition(trt, network)
     int4_nodes, matmul_types = _read_network(trt, network)
     _check_int4_layers(job, int4_nodes)
     for shapes in job.profiles:
@@ -74,6 +75,23 @@ def _set_options(trt: Any, config: Any, options: BuildOptions) -> None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     if options.weight_streaming:
         config.set_flag(trt.BuilderFlag.WEIGHT_STREAMING)
+
+
+def _allow_decomposition(trt: Any, network: Any) -> None:
+    """Let attention be taken apart where TensorRT has no kernel for all of it; where it has one, that stays.
+
+    Without this the build fails instead: in FP32, for heads wider than 256 or that 8 does not divide, for fewer than 4
+    query heads with one token a row, and for one token a row over more than about 24000 positions (seen in RTX 1.7.1).
+    """
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.type == trt.LayerType.ATTENTION_INPUT:
+            layer.__class__ = trt.IAttentionBoundaryLayer
+            _set_decomposable(layer)
+
+
+def _set_decomposable(boundary: Any) -> None:
+    boundary.attention.decomposable = True
 
 
 def _check_inputs(network: Any, expected: tuple[str, ...]) -> None:

@@ -32,9 +32,6 @@ class Adapter(Protocol):
     def refuse_plugins(self, plugins: tuple[PluginNode, ...]) -> None:
         """Raise InputError if the graph needs plugins and this flavour has none."""
 
-    def refuse_float32_attention(self, node: str | None) -> None:
-        """Raise InputError if there is such a node (its name) and this flavour has no kernel for it."""
-
     def network_flags(self, trt: Any) -> int:
         """create_network's argument for a strongly typed network."""
 

@@ -29,11 +29,6 @@ _MEMORY = re.compile(
 _ADVICE = (
     (re.compile(r"within workspace limit"), "Allow the builder more workspace."),
     (
-        re.compile(r"is_decomposable"),
-        "This TensorRT has no attention kernel for these types or shapes: build in FP16 or BF16, or export with "
-        "attention written out.",
-    ),
-    (
         re.compile(r"libnvinfer_lean"),
         "A version-compatible plan needs TensorRT's lean runtime, not installed here.",
     ),

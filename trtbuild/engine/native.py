@@ -46,9 +46,6 @@ class NativeAdapter:
     def refuse_plugins(self, plugins: tuple[PluginNode, ...]) -> None:
         pass  # `load_plugins` compares them with the registry, which lives in the builder's process
 
-    def refuse_float32_attention(self, node: str | None) -> None:
-        pass
-
     def network_flags(self, trt: Any) -> int:
         return 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
 

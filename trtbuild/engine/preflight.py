@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -70,14 +70,6 @@ def examine(model: ModelProto) -> GraphFacts:
         weight_bytes=weight_bytes,
         expanded_bytes=weight_bytes + sum(2 * prod(tensor.dims) - stored_bytes(tensor) for tensor in int4.values()),
     )
-
-
-def float32_attention(model: ModelProto, types: Mapping[str, int]) -> str | None:
-    """The name of the first Attention node that computes in FP32, or None. `types` are `shape_check.infer`'s."""
-    for node in model.graph.node:
-        if node.op_type == "Attention" and types.get(node.input[0]) == TensorProto.FLOAT:
-            return node.name
-    return None
 
 
 def stored_bytes(tensor: TensorProto) -> int:

@@ -107,9 +107,12 @@ class ProfileSet:
         return replace(self, slots=new_slots, capacity=new_capacity, profiles=tuple(resized))
 
 
-def kv_cache_bytes(profiles: ProfileSet, layers: int, kv_heads: int, head_dim: int, bytes_per_element: int) -> int:
-    """Bytes of the keys and values of every layer: 2 x layers tensors [slots, kv_heads, capacity, head_dim]."""
-    return 2 * layers * profiles.slots * kv_heads * profiles.capacity * head_dim * bytes_per_element
+def kv_cache_bytes(
+    profiles: ProfileSet, layers: int, kv_heads: int, key_dim: int, value_dim: int, bytes_per_element: int
+) -> int:
+    """Bytes of each layer's keys, [slots, kv_heads, capacity, key_dim], and values, [.., value_dim]."""
+    positions = profiles.slots * profiles.capacity
+    return layers * positions * kv_heads * (key_dim + value_dim) * bytes_per_element
 
 
 def _fit(values: Range, old: int, new: int, what: str, unit: str) -> Range:

@@ -52,11 +52,15 @@ class EngineRequest:
     profiles: ProfileSet
     layers: int
     kv_heads: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
+    """0 if the graph caches no values apart from the keys."""
     flavour: Flavour
     targets: tuple[str, ...] = ()
     """Compute capabilities as `parse_targets` returns them; empty: the flavour's default."""
     options: BuildOptions = BuildOptions()
+    sequence_lengths: bool = False
+    """Whether the graph has that input (graph/contract.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,13 +53,6 @@ class RtxAdapter:
                 "needs a plugin, and TensorRT-RTX has none. Export the native form, or build with --backend tensorrt."
             )
 
-    def refuse_float32_attention(self, node: str | None) -> None:
-        if node is not None:
-            raise InputError(
-                f"Node '{node}' is an Attention in FP32, and TensorRT-RTX has attention kernels for FP16 and BF16 "
-                "only. Build in FP16 or BF16, or export with attention written out."
-            )
-
     def network_flags(self, trt: Any) -> int:
         return 0  # every network is strongly typed
 

@@ -19,11 +19,21 @@ class DecoderFacts:
     layers: int
     kv_heads: int
     capacity: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
+    """0 if values are not cached apart from the keys."""
     vocab_size: int
     dtype: DType
     weight_files: tuple[Path, ...]
     metadata: Mapping[str, str]
+    sequence_lengths: bool = False
+    """Whether the graph has that input."""
+
+    @property
+    def recompute_past(self) -> int | None:
+        """After how many tokens a sequence's keys are computed anew; see `contract.RECOMPUTE_PAST`."""
+        value = self.metadata.get(contract.RECOMPUTE_PAST)
+        return None if value is None else int(value)
 
 
 def read_facts(onnx_file: Path) -> DecoderFacts:
@@ -47,7 +57,8 @@ def read_facts(onnx_file: Path) -> DecoderFacts:
             "Write it with `trtbuild export`."
         )
     cache = shapes[contract.past_key(0)]
-    _, kv_heads, capacity, head_dim = (dim.dim_value for dim in cache.shape.dim)
+    _, kv_heads, capacity, key_dim = (dim.dim_value for dim in cache.shape.dim)
+    values = shapes.get(contract.past_value(0))
     files = {
         entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
     }
@@ -55,9 +66,11 @@ def read_facts(onnx_file: Path) -> DecoderFacts:
         layers=layers,
         kv_heads=kv_heads,
         capacity=capacity,
-        head_dim=head_dim,
+        key_dim=key_dim,
+        value_dim=0 if values is None else values.shape.dim[-1].dim_value,
         vocab_size=shapes[contract.LOGITS].shape.dim[-1].dim_value,
         dtype=next(dtype for dtype, number in ONNX_TYPES.items() if number == cache.elem_type),
         weight_files=tuple(sorted(onnx_file.parent / name for name in files)),
         metadata={entry.key: entry.value for entry in model.metadata_props},
+        sequence_lengths=contract.SEQUENCE_LENGTHS in shapes,
     )

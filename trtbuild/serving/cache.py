@@ -38,6 +38,12 @@ class SlotCache:
             raise ValueError(f"slot {slot} holds {self.capacity} positions, {length} were wanted")
         self._lengths[slot] = length
 
+    def empty(self, slot: int) -> None:
+        """Nothing of `slot` is filled any more; it keeps its owner. Raises KeyError for a slot that nobody owns."""
+        if slot not in self._lengths:
+            raise KeyError(slot)
+        self._lengths[slot] = 0
+
     def length(self, slot: int) -> int:
         """Filled positions, which is where the next token goes; 0 for a slot that nobody owns."""
         return self._lengths.get(slot, 0)

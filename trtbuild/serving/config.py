@@ -11,18 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The static KV cache: per layer two tensors [slots, kv_heads, capacity, head_dim]."""
+    """The static KV cache: per layer keys [slots, kv_heads, capacity, key_dim] and values [.., value_dim]."""
 
     layers: int
     slots: int
     kv_heads: int
     capacity: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
+    """0: values are not cached apart from the keys, and there is one tensor a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class ServingConfig:
     max_waiting: int = 2
     """Requests that may wait for a slot inside the model, so that a slot that falls free is taken at once; the others
     stay in Triton's queue, where their priority decides who is next."""
+    sequence_lengths: bool = False
+    """Whether the graph has that input: its RoPE depends on how long a sequence is."""
+    recompute_past: int | None = None
+    """A sequence that grows past so many tokens has its whole cache computed anew, because RoPE turns the keys of
+    longer ones by other angles; None: that never happens."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"

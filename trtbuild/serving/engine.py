@@ -37,7 +37,12 @@ class Engine:
         self._end = frozenset(config.eos_token_ids)
         self._vocab_size = config.vocab_size
         self._cache = SlotCache(config.cache.slots, config.cache.capacity)
-        self._scheduler = Scheduler(self._cache, prefill_chunk=config.prefill_chunk, max_waiting=config.max_waiting)
+        self._scheduler = Scheduler(
+            self._cache,
+            prefill_chunk=config.prefill_chunk,
+            max_waiting=config.max_waiting,
+            recompute_past=config.recompute_past,
+        )
         self._changed = threading.Condition()  # guards the scheduler and the two flags
         self._stopping = False
         self._abandon = False
@@ -136,7 +141,7 @@ class Engine:
             return
         with self._changed:
             self._scheduler.commit(step)
-        if isinstance(step, Prefill) and not step.completes_prompt:
+        if isinstance(step, Prefill) and not step.completes_prefix:
             return
         highest = logits.argmax(axis=1)
         for sequence in involved:
@@ -149,7 +154,8 @@ class Engine:
 
     def _prefill(self, step: Prefill) -> tuple[int, NDArray[np.float32]]:
         sequence = step.sequence
-        logits = self._runner.prefill(sequence.slot, sequence.prompt[step.start : step.stop], step.start)
+        chunk = sequence.prefix[step.start : step.stop]
+        logits = self._runner.prefill(sequence.slot, chunk, step.start, len(sequence.prefix))
         return sequence.slot, logits[np.newaxis]
 
     def _decode(self, step: Decode) -> tuple[int, NDArray[np.float32]]:

@@ -5,10 +5,13 @@ Shapes and types are described there.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 INPUT_IDS = "input_ids"
 POSITION_IDS = "position_ids"
 CACHE_POSITIONS = "cache_positions"
 LOGITS_POSITIONS = "logits_positions"
+SEQUENCE_LENGTHS = "sequence_lengths"
 LOGITS = "logits"
 
 
@@ -28,10 +31,16 @@ def present_value(layer: int) -> str:
     return f"present_value.{layer}"
 
 
-def cache_pairs(layers: int) -> list[tuple[str, str]]:
-    """(past, present) of every tensor of the cache: the keys and values of each layer."""
-    pairs = []
+class CacheTensor(NamedTuple):
+    past: str
+    present: str
+    width: int
+
+
+def cache_tensors(layers: int, key_dim: int, value_dim: int) -> list[CacheTensor]:
+    tensors = []
     for layer in range(layers):
-        pairs.append((past_key(layer), present_key(layer)))
-        pairs.append((past_value(layer), present_value(layer)))
-    return pairs
+        tensors.append(CacheTensor(past_key(layer), present_key(layer), key_dim))
+        if value_dim:
+            tensors.append(CacheTensor(past_value(layer), present_value(layer), value_dim))
+    return tensors

@@ -2,6 +2,9 @@
 
 The contract that another policy would keep: `add`, `schedule` a step, `commit` it once its tokens are in the cache,
 `append` the token chosen after it, `finish` a sequence in whatever state it is. No tensors, no clock, no thread.
+
+With `recompute_past`, a sequence whose newest token makes it longer than so many tokens goes back to prefill with all
+it has, in the slot it has: to the others that is one more prompt, to its client a longer wait for one token.
 """
 
 from __future__ import annotations
@@ -16,16 +19,16 @@ from .sequence import Sequence, Status
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Put tokens `start` up to `stop` of the prompt into the cache."""
+    """Put tokens `start` up to `stop` of the sequence's prefix into the cache."""
 
     sequence: Sequence
     start: int
     stop: int
 
     @property
-    def completes_prompt(self) -> bool:
-        """Whether the logits of its last token choose the first token of the answer."""
-        return self.stop == len(self.sequence.prompt)
+    def completes_prefix(self) -> bool:
+        """Whether the logits of its last token choose the answer's next token."""
+        return self.stop == len(self.sequence.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,16 @@ class Scheduler:
     """First come, first served. Between two decode steps at most `prefill_chunk` tokens of prompts are taken (one chunk
     of a long prompt, or several short prompts), so that the sequences already answering keep producing tokens."""
 
-    def __init__(self, cache: SlotCache, *, prefill_chunk: int, max_waiting: int) -> None:
+    def __init__(
+        self, cache: SlotCache, *, prefill_chunk: int, max_waiting: int, recompute_past: int | None = None
+    ) -> None:
         self._cache = cache
         self._prefill_chunk = prefill_chunk
         self._max_waiting = max_waiting
+        self._recompute_past = recompute_past
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
-        self._prefilled = 0  # tokens of prompts since the last decode step
+        self._prefilled = 0  # tokens of prefixes since the last decode step
 
     @property
     def has_room(self) -> bool:
@@ -87,7 +93,7 @@ class Scheduler:
         """The step ran: its tokens are in the cache."""
         if isinstance(step, Prefill):
             self._cache.extend(step.sequence.slot, step.stop - step.start)
-            if step.completes_prompt:
+            if step.completes_prefix:
                 step.sequence.status = Status.DECODE
         else:
             for sequence in step.sequences:
@@ -96,6 +102,9 @@ class Scheduler:
     def append(self, sequence: Sequence, token: int) -> None:
         """`token` was chosen for a sequence that decodes; it enters the cache with its next step."""
         sequence.output.append(token)
+        if self._cache.length(sequence.slot) == self._recompute_past:
+            self._cache.empty(sequence.slot)
+            sequence.restart()
 
     def finish(self, sequence: Sequence) -> None:
         """The sequence is over, whatever the reason; its slot, if it has one, is free."""
@@ -111,7 +120,7 @@ class Scheduler:
         for sequence in self._running:
             if sequence.status is Status.PREFILL:
                 start = self._cache.length(sequence.slot)
-                return Prefill(sequence, start, min(start + self._prefill_chunk, len(sequence.prompt)))
+                return Prefill(sequence, start, min(start + self._prefill_chunk, len(sequence.prefix)))
         return None
 
     def _admit(self) -> None:

@@ -52,3 +52,13 @@ class Sequence:
     cancelled: bool = False
     shown: int = 0
     """How many tokens of `output` were emitted."""
+    prefix: NDArray[np.int64] = field(init=False)
+    """What prefill puts into the cache: the prompt, or every token so far where the cache is computed anew."""
+
+    def __post_init__(self) -> None:
+        self.prefix = self.prompt
+
+    def restart(self) -> None:
+        """All its tokens go through prefill once more."""
+        self.prefix = np.concatenate([self.prompt, np.array(self.output, np.int64)])
+        self.status = Status.PREFILL

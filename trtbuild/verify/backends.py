@@ -105,7 +105,7 @@ def _polygraphy_runner(config: ServingConfig, folder: Path, backend: Backend, pr
         def infer_impl(self, feed_dict: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.float32]]:
             started = time.perf_counter()
             tokens = feed_dict["tokens"]
-            logits = [self.runner.prefill(0, tokens[:prompt], 0).copy()]
+            logits = [self.runner.prefill(0, tokens[:prompt], 0, prompt).copy()]
             for position in range(prompt, prompt + STEPS):
                 step = tokens[position : position + 1]
                 logits.append(self.runner.decode(0, step, np.asarray([position]), position + 1)[0].copy())

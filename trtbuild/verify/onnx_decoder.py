@@ -38,35 +38,46 @@ class OnnxDecoder:
         self.slots = slots
         self._ort = ort
         dtype = np.float16 if facts.dtype is DType.F16 else np.float32
-        shape = (slots, facts.kv_heads, facts.capacity, facts.head_dim)
-        self._cache: dict[str, Any] = {}
-        for layer in range(facts.layers):
-            for past in (contract.past_key(layer), contract.past_value(layer)):
-                self._cache[past] = np.zeros(shape, dtype)
+        self._sequence_lengths, self._recompute_past = facts.sequence_lengths, facts.recompute_past
+        self._cache = [
+            (tensor, np.zeros((slots, facts.kv_heads, facts.capacity, tensor.width), dtype))
+            for tensor in contract.cache_tensors(facts.layers, facts.key_dim, facts.value_dim)
+        ]
 
     def step(
-        self, tokens: NDArray[np.int64], starts: Sequence[int], first_slot: int = 0, *, last_only: bool = False
+        self,
+        tokens: NDArray[np.int64],
+        starts: Sequence[int],
+        first_slot: int = 0,
+        *,
+        lengths: Sequence[int] | None = None,
+        last_only: bool = False,
     ) -> NDArray[np.float32]:
         """Run `tokens` [batch, n], whose rows begin at the positions `starts`, in the slots from `first_slot` on.
 
-        Returns logits f32 [batch, n, vocab], or [batch, 1, vocab] with `last_only`.
+        `lengths` are the rows' sequence lengths, for a graph that takes them and a chunk that is not its prompt's last;
+        otherwise a sequence ends with its row. Returns logits f32 [batch, n, vocab], or [batch, 1, vocab] with
+        `last_only`.
         """
         batch, count = tokens.shape
         positions = np.asarray(starts, np.int64)[:, None] + np.arange(count)[None]
         wanted = np.asarray([count - 1]) if last_only else np.arange(count)
         binding = self.session.io_binding()
-        for name, value in (
-            (contract.INPUT_IDS, tokens),
-            (contract.POSITION_IDS, positions),
-            (contract.CACHE_POSITIONS, np.arange(positions.max() + 1)),
-            (contract.LOGITS_POSITIONS, np.tile(wanted, (batch, 1))),
-        ):
+        inputs: dict[str, Any] = {
+            contract.INPUT_IDS: tokens,
+            contract.POSITION_IDS: positions,
+            contract.CACHE_POSITIONS: np.arange(positions.max() + 1),
+            contract.LOGITS_POSITIONS: np.tile(wanted, (batch, 1)),
+        }
+        if self._sequence_lengths:
+            inputs[contract.SEQUENCE_LENGTHS] = positions[:, -1] + 1 if lengths is None else lengths
+        for name, value in inputs.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(value, np.int64))
         binding.bind_output(contract.LOGITS, "cpu")
-        for name, rows in self._cache.items():
+        for tensor, rows in self._cache:
             value = self._ort.OrtValue.ortvalue_from_numpy(rows[first_slot : first_slot + batch])
-            binding.bind_ortvalue_input(name, value)
-            binding.bind_ortvalue_output(name.replace("past", "present", 1), value)
+            binding.bind_ortvalue_input(tensor.past, value)
+            binding.bind_ortvalue_output(tensor.present, value)
         self.session.run_with_iobinding(binding)
         logits: NDArray[np.float32] = binding.get_outputs()[0].numpy()
         return logits
@@ -79,5 +90,8 @@ class OnnxDecoder:
             logits = self.step(step, [position], last_only=True)
             position += step.shape[1]
             produced.append(int(logits[0, 0].argmax()))
-            step = np.asarray([[produced[-1]]], np.int64)
+            if position == self._recompute_past:
+                step, position = np.asarray([[*prompt, *produced]], np.int64), 0
+            else:
+                step = np.asarray([[produced[-1]]], np.int64)
         return produced

@@ -36,6 +36,7 @@ class Reference:
 
     def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """f32 [tokens, vocab]."""
+        self._forget()
         with self._torch.no_grad():
             logits: NDArray[np.float32] = self.model(self._torch.tensor([list(tokens)])).logits[0].numpy()
         return logits
@@ -48,8 +49,15 @@ class Reference:
         tokens = self._torch.tensor([list(prompt)])
         mask = self._torch.ones_like(tokens)
         self.model.generation_config = plain
+        self._forget()
         sequence = self.model.generate(tokens, attention_mask=mask, generation_config=plain)[0]
         return [int(token) for token in sequence[len(prompt) :]]
+
+    def _forget(self) -> None:
+        """Dynamic NTK in transformers keeps the frequencies of the longest sequence it has seen, whosever that was,
+        until a short one comes."""
+        with self._torch.no_grad():
+            self.model(self._torch.tensor([[0]]))
 
 
 def _folder(checkpoint: Checkpoint) -> Path:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import graph_names as names
 from ..config import Backend, ServingConfig
 from ..errors import BackendError
+from .base import check_names
 
 _STORAGE: dict[str, tuple[Any, int]] = {
     "float32": (np.float32, 1),
@@ -34,7 +35,7 @@ class OnnxRuntimeRunner:
     """
 
     def __init__(self, config: ServingConfig, backend: Backend, folder: Path) -> None:
-        """Raises BackendError if ONNX Runtime is missing or does not take the graph."""
+        """Raises BackendError if ONNX Runtime is missing, does not take the graph, or the graph is another model's."""
         try:
             import onnxruntime
         except ImportError as error:
@@ -51,24 +52,29 @@ class OnnxRuntimeRunner:
             self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions have no common base but Exception
             raise BackendError(f"ONNX Runtime {onnxruntime.__version__} does not load {file}: {error}") from error
+        check_names({t.name for t in (*self._session.get_inputs(), *self._session.get_outputs())}, config, str(file))
         self.description = f"ONNX Runtime {onnxruntime.__version__} on {threads} CPU cores, KV cache {backend.dtype}"
 
         cache = config.cache
+        tensors = names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim)
         storage, self._cache_type = _STORAGE[backend.dtype]
-        shape = (cache.slots, cache.kv_heads, cache.capacity, cache.head_dim)
-        self._cache = [(past, present, np.zeros(shape, storage)) for past, present in names.cache_pairs(cache.layers)]
+        rows = (cache.slots, cache.kv_heads, cache.capacity)
+        self._cache = [(tensor, np.zeros((*rows, tensor.width), storage)) for tensor in tensors]
         self._cache_positions = np.arange(cache.capacity, dtype=np.int64)
         self._tokens = np.zeros(max(cache.slots, config.prefill_chunk), np.int64)
         self._positions = np.zeros(max(cache.slots, config.prefill_chunk), np.int64)
         self._wanted = np.zeros(cache.slots, np.int64)
+        self._lengths = np.zeros(cache.slots, np.int64) if config.sequence_lengths else None
         self._logits: NDArray[np.float32] = np.zeros((cache.slots, config.vocab_size), np.float32)
         self._bindings: dict[tuple[int, int], Any] = {}
 
-    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int) -> NDArray[np.float32]:
+    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int, length: int) -> NDArray[np.float32]:
         count = len(tokens)
         self._tokens[:count] = tokens
         self._positions[:count] = self._cache_positions[start : start + count]
         self._wanted[0] = count - 1
+        if self._lengths is not None:
+            self._lengths[0] = length
         binding = self._binding(slot, 1)
         self._bind_tokens(binding, 1, count)
         self._run(binding, start + count)
@@ -82,13 +88,15 @@ class OnnxRuntimeRunner:
         self._tokens[:batch] = tokens
         self._positions[:batch] = positions
         self._wanted[:batch] = 0
+        if self._lengths is not None:
+            self._lengths[:batch] = positions + 1
         binding = self._binding(first, batch)
         self._bind_tokens(binding, batch, 1)
         self._run(binding, kv)
         return self._logits[:batch]
 
     def clear(self, slot: int) -> None:
-        for _, _, memory in self._cache:
+        for _, memory in self._cache:
             memory[slot] = 0
 
     def close(self) -> None:
@@ -101,11 +109,13 @@ class OnnxRuntimeRunner:
         binding = self._bindings.get((first, batch))
         if binding is None:
             binding = self._bindings[first, batch] = self._session.io_binding()
-            for past, present, memory in self._cache:
+            for tensor, memory in self._cache:
                 rows = memory[first : first + batch]
-                binding.bind_input(past, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
-                binding.bind_output(present, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
+                binding.bind_input(tensor.past, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
+                binding.bind_output(tensor.present, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
             _bind(binding, names.LOGITS_POSITIONS, self._wanted, (batch, 1))
+            if self._lengths is not None:
+                _bind(binding, names.SEQUENCE_LENGTHS, self._lengths, (batch,))
             logits = (batch, 1, self._logits.shape[1])
             binding.bind_output(names.LOGITS, "cpu", 0, _FLOAT, logits, self._logits.ctypes.data)
         return binding

@@ -41,6 +41,20 @@ class _Context:
     kv: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The device memory of one tensor of the cache: the slots one after the other."""
+
+    past: str
+    present: str
+    width: int
+    memory: Any
+    slot_bytes: int
+
+    def address(self, slot: int) -> int:
+        return int(self.memory) + slot * self.slot_bytes
+
+
 class TensorRTRunner:
     """Runner over a deserialised plan."""
 
@@ -66,20 +80,22 @@ class TensorRTRunner:
             except self._cuda.MemoryError as error:
                 raise BackendError(f"{gpu.name()} has too little free memory for {file.name}: {error}") from error
 
-    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int) -> NDArray[np.float32]:
+    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int, length: int) -> NDArray[np.float32]:
         positions = np.arange(start, start + len(tokens), dtype=np.int64)
-        row: NDArray[np.float32] = self._step(slot, tokens[np.newaxis], positions[np.newaxis], start + len(tokens))[0]
+        lengths = np.array([length], np.int64)
+        logits = self._step(slot, tokens[np.newaxis], positions[np.newaxis], lengths, start + len(tokens))
+        row: NDArray[np.float32] = logits[0]
         return row
 
     def decode(
         self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
     ) -> NDArray[np.float32]:
-        return self._step(first, tokens[:, np.newaxis], positions[:, np.newaxis], kv)
+        return self._step(first, tokens[:, np.newaxis], positions[:, np.newaxis], positions + 1, kv)
 
     def clear(self, slot: int) -> None:
         with self._current():
-            for _, _, memory in self._cache:
-                self._cuda.memset_d8_async(int(memory) + slot * self._slot_bytes, 0, self._slot_bytes, self._stream)
+            for block in self._cache:
+                self._cuda.memset_d8_async(block.address(slot), 0, block.slot_bytes, self._stream)
             self._stream.synchronize()
 
     def close(self) -> None:
@@ -87,26 +103,33 @@ class TensorRTRunner:
             self._stream.synchronize()
             self._contexts.clear()
             del self._engine
-            for memory in (*self._inputs.values(), self._logits, *(memory for _, _, memory in self._cache)):
+            for memory in (*self._inputs.values(), self._logits, *(block.memory for block in self._cache)):
                 memory.free()
             self._cache.clear()
         self._primary.detach()
 
     def _step(
-        self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
+        self,
+        first: int,
+        tokens: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        kv: int,
     ) -> NDArray[np.float32]:
         """One run over `tokens` i64 [batch, n] of the slots from `first`; f32 [batch, vocab] of each row's last one."""
         batch, count = tokens.shape
         profile, kv = select_profile(self._config, batch, count, kv)
         context = self._contexts[profile]
-        wanted = np.full((batch, 1), count - 1, np.int64)
+        inputs = {
+            names.INPUT_IDS: tokens,
+            names.POSITION_IDS: positions,
+            names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
+        }
+        if self._config.sequence_lengths:
+            inputs[names.SEQUENCE_LENGTHS] = lengths
         with self._current():
             self._set_shapes(context, first, batch, count, kv)
-            for name, values in (
-                (names.INPUT_IDS, tokens),
-                (names.POSITION_IDS, positions),
-                (names.LOGITS_POSITIONS, wanted),
-            ):
+            for name, values in inputs.items():
                 host = self._host_inputs[name][: values.size]
                 host[:] = values.reshape(-1)
                 self._cuda.memcpy_htod_async(self._inputs[name], host, self._stream)
@@ -122,13 +145,14 @@ class TensorRTRunner:
         execution = context.execution
         if context.rows != (first, batch):
             cache = self._config.cache
-            shape = (batch, cache.kv_heads, cache.capacity, cache.head_dim)
-            for past, present, memory in self._cache:
-                address = int(memory) + first * self._slot_bytes
-                _accepted(execution.set_input_shape(past, shape), past, shape)
-                _accepted(execution.set_tensor_address(past, address), past, address)
-                _accepted(execution.set_tensor_address(present, address), present, address)
+            for block in self._cache:
+                address, shape = block.address(first), (batch, cache.kv_heads, cache.capacity, block.width)
+                _accepted(execution.set_input_shape(block.past, shape), block.past, shape)
+                for name in (block.past, block.present):
+                    _accepted(execution.set_tensor_address(name, address), name, address)
             _accepted(execution.set_input_shape(names.LOGITS_POSITIONS, (batch, 1)), names.LOGITS_POSITIONS, batch)
+            if self._config.sequence_lengths:
+                _accepted(execution.set_input_shape(names.SEQUENCE_LENGTHS, (batch,)), names.SEQUENCE_LENGTHS, batch)
             context.rows = (first, batch)
         if context.tokens != (batch, count):
             for name in (names.INPUT_IDS, names.POSITION_IDS):
@@ -150,19 +174,21 @@ class TensorRTRunner:
     def _allocate(self, backend: Backend) -> None:
         """The cache, zeroed (attention multiplies what it masks by 0, and 0 times a NaN is one), and the inputs."""
         cuda, config, cache = self._cuda, self._config, self._config.cache
-        self._slot_bytes = cache.kv_heads * cache.capacity * cache.head_dim * _ITEM_BYTES[backend.dtype]
-        if self._slot_bytes % ALIGNMENT:
-            raise BackendError(
-                f"a slot of the cache has {self._slot_bytes} bytes a tensor, which must divide by {ALIGNMENT}; "
-                "build with a capacity that is a multiple of 64"
-            )
-        self._cache = []
-        for past, present in names.cache_pairs(cache.layers):
-            memory = cuda.mem_alloc(cache.slots * self._slot_bytes)
-            cuda.memset_d8_async(int(memory), 0, cache.slots * self._slot_bytes, self._stream)
-            self._cache.append((past, present, memory))
+        self._cache: list[_Block] = []
+        for past, present, width in names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim):
+            slot_bytes = cache.kv_heads * cache.capacity * width * _ITEM_BYTES[backend.dtype]
+            if slot_bytes % ALIGNMENT:
+                raise BackendError(
+                    f"a slot of {past} has {slot_bytes} bytes, which must divide by {ALIGNMENT}; "
+                    "build with a capacity that is a multiple of 64"
+                )
+            memory = cuda.mem_alloc(cache.slots * slot_bytes)
+            cuda.memset_d8_async(int(memory), 0, cache.slots * slot_bytes, self._stream)
+            self._cache.append(_Block(past, present, width, memory, slot_bytes))
         most = max(cache.slots, config.prefill_chunk)
         sizes = {names.INPUT_IDS: most, names.POSITION_IDS: most, names.LOGITS_POSITIONS: cache.slots}
+        if config.sequence_lengths:
+            sizes[names.SEQUENCE_LENGTHS] = cache.slots
         self._host_inputs = {name: cuda.pagelocked_empty((size,), np.int64) for name, size in sizes.items()}
         self._inputs = {name: cuda.mem_alloc(size * 8) for name, size in sizes.items()}
         self._inputs[names.CACHE_POSITIONS] = cuda.mem_alloc(cache.capacity * 8)

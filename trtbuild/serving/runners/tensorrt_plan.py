@@ -11,7 +11,7 @@ from typing import Any
 from .. import graph_names as names
 from ..config import Backend, ServingConfig
 from ..errors import BackendError
-from .base import Log
+from .base import Log, check_names
 
 
 def import_tensorrt(backend: Backend) -> Any:
@@ -48,23 +48,16 @@ def check_target(gpu: Any, backend: Backend) -> None:
 
 def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -> None:
     """Raise BackendError for a plan whose tensors or profiles are not those that serving.json describes."""
-    wanted = {names.INPUT_IDS, names.POSITION_IDS, names.CACHE_POSITIONS, names.LOGITS_POSITIONS, names.LOGITS}
-    wanted.update(name for pair in names.cache_pairs(config.cache.layers) for name in pair)
-    found = {engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}
-    if wanted != found:
-        raise BackendError(
-            f"the plan is not of this model: missing {sorted(wanted - found)[:4]}, unknown {sorted(found - wanted)[:4]}"
-        )
+    check_names({engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}, config, "the plan")
     if engine.num_optimization_profiles != len(config.profiles):
         raise BackendError(
             f"the plan has {engine.num_optimization_profiles} profiles, serving.json {len(config.profiles)}"
         )
     cache = config.cache
-    shape = tuple(engine.get_tensor_shape(names.past_key(0)))
-    if shape[1:] != (cache.kv_heads, cache.capacity, cache.head_dim):
-        raise BackendError(
-            f"the plan's cache is {shape[1:]}, serving.json says {(cache.kv_heads, cache.capacity, cache.head_dim)}"
-        )
+    for past, _, width in names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim):
+        shape, wanted = tuple(engine.get_tensor_shape(past))[1:], (cache.kv_heads, cache.capacity, width)
+        if shape != wanted:
+            raise BackendError(f"the plan's {past} is {shape}, serving.json says {wanted}")
     types = {"float32": trt.DataType.FLOAT, "float16": trt.DataType.HALF, "bfloat16": trt.DataType.BF16}
     if engine.get_tensor_dtype(names.past_key(0)) != types[backend.dtype]:
         raise BackendError(
