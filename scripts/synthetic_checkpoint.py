@@ -1,8 +1,9 @@
-"""Write a Llama-shaped safetensors checkpoint of any size: sparse (it takes no disk), or with random weights.
+"""Write a safetensors checkpoint of any size: sparse (it takes no disk), or with random weights.
 
-The default is Llama 3.1 70B's shape: 141 GB in 30 files, BF16.
+The default is Llama 3.1 70B's shape: 141 GB in 30 files, BF16. With --config it is that of any supported model.
 
     python scripts/synthetic_checkpoint.py OUT
+    python scripts/synthetic_checkpoint.py OUT --config config.json
     python scripts/synthetic_checkpoint.py OUT --layers 4 --hidden 256 --heads 4 --kv-heads 2 --mlp 512 --vocab 1000 \
         --shards 2 --seed 0
 """
@@ -12,10 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from trtbuild.architectures.binding import expected_tensors
+from trtbuild.architectures.config_reader import ConfigReader
+from trtbuild.architectures.families import recipes
 from trtbuild.checkpoint.folder import INDEX, SINGLE
 from trtbuild.checkpoint.safetensors import encode_header
 from trtbuild.dtypes import DType
@@ -34,35 +39,6 @@ class Llama:
     mlp: int = 28672
     vocab: int = 128256
 
-    @property
-    def head_dim(self) -> int:
-        return self.hidden // self.heads
-
-    def tensors(self) -> list[tuple[str, Shape]]:
-        """Name and shape of each tensor, in the order of the layers."""
-        kv = self.kv_heads * self.head_dim
-        block: dict[str, Shape] = {
-            "input_layernorm": (self.hidden,),
-            "self_attn.q_proj": (self.hidden, self.hidden),
-            "self_attn.k_proj": (kv, self.hidden),
-            "self_attn.v_proj": (kv, self.hidden),
-            "self_attn.o_proj": (self.hidden, self.hidden),
-            "post_attention_layernorm": (self.hidden,),
-            "mlp.gate_proj": (self.mlp, self.hidden),
-            "mlp.up_proj": (self.mlp, self.hidden),
-            "mlp.down_proj": (self.hidden, self.mlp),
-        }
-        return [
-            ("model.embed_tokens.weight", (self.vocab, self.hidden)),
-            *(
-                (f"model.layers.{layer}.{name}.weight", shape)
-                for layer in range(self.layers)
-                for name, shape in block.items()
-            ),
-            ("model.norm.weight", (self.hidden,)),
-            ("lm_head.weight", (self.vocab, self.hidden)),
-        ]
-
     def config(self) -> dict[str, object]:
         """config.json, with Llama 3.1's RoPE scaling."""
         return {
@@ -73,7 +49,7 @@ class Llama:
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
+            "head_dim": self.hidden // self.heads,
             "hidden_act": "silu",
             "attention_bias": False,
             "mlp_bias": False,
@@ -95,13 +71,20 @@ class Llama:
         }
 
 
-def write_checkpoint(folder: Path, model: Llama, *, shards: int, seed: int | None = None) -> int:
+def tensors_of(config: Mapping[str, Any]) -> list[tuple[str, Shape]]:
+    """Name and shape of each tensor that a model with this config.json has, in the order of the layers."""
+    recipe = recipes()[config["model_type"]]
+    spec = recipe.read(ConfigReader(config, "config.json"))
+    return [(name, shape) for name, (_, shape) in expected_tensors(spec, recipe, recipe.prefixes[0]).items()]
+
+
+def write_checkpoint(folder: Path, config: Mapping[str, Any], *, shards: int, seed: int | None = None) -> int:
     """Write config.json and the weights in `shards` files of about equal size; returns their bytes.
 
     Without a seed the files are sparse and every weight is zero; with one, norms are 1 and matrices N(0, 0.02).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = model.tensors()
+    tensors = tensors_of(config)
     total = sum(2 * math.prod(shape) for _, shape in tensors)
     groups: list[list[tuple[str, Shape]]] = [[] for _ in range(shards)]
     done = 0
@@ -119,7 +102,7 @@ def write_checkpoint(folder: Path, model: Llama, *, shards: int, seed: int | Non
             else:
                 _fill(stream, group, (seed, number))
         weight_map |= {name: file for name, _ in group}
-    (folder / "config.json").write_text(json.dumps(model.config(), indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     if shards > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -145,11 +128,13 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Llama(), name))
     parser.add_argument("--shards", type=int, default=30)
     parser.add_argument("--seed", type=int, help="fill with random weights instead of leaving the files sparse")
+    parser.add_argument("--config", type=Path, help="a config.json to take in place of Llama's dimensions")
     arguments = vars(parser.parse_args())
     if arguments["hidden"] % arguments["heads"] or arguments["heads"] % arguments["kv_heads"]:
         parser.error("--hidden must be a multiple of --heads, and --heads of --kv-heads")
-    folder, shards, seed = (arguments.pop(name) for name in ("folder", "shards", "seed"))
-    total = write_checkpoint(folder, Llama(**arguments), shards=shards, seed=seed)
+    folder, shards, seed, file = (arguments.pop(name) for name in ("folder", "shards", "seed", "config"))
+    config = json.loads(file.read_text()) if file else Llama(**arguments).config()
+    total = write_checkpoint(folder, config, shards=shards, seed=seed)
     print(f"{folder}: {total / 1e9:.3g} GB in {shards} files")
 
 

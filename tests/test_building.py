@@ -15,7 +15,6 @@ from trtbuild.engine.profiles import ProfileSet
 from trtbuild.engine.request import BuildOptions, EngineResult, Flavour
 from trtbuild.errors import BuildError, InputError
 from trtbuild.exporting import export
-from trtbuild.graph.attention import AttentionForm
 from trtbuild.options import Backend, EngineOptions, ExportOptions
 from trtbuild.progress import Silent
 from trtbuild.stages import Stages
@@ -78,17 +77,12 @@ def test_a_failure_keeps_what_force_would_replace(
     assert not list(tmp_path.glob(".my.plan*"))
 
 
-def test_fp32_attention_is_refused_before_it_is_built(
+def test_fp32_attention_has_no_kernel_of_its_own_and_is_taken_apart(
     tiny_checkpoint: Callable[..., Path], build_it: Callable[..., EngineResult], tmp_path: Path
 ) -> None:
-    """`compile` writes it out by itself; `build` takes the graph as it is."""
     checkpoint = tiny_checkpoint(num_hidden_layers=1)
-    options = ExportOptions(cache=tmp_path / "cache")
-    fused = export(checkpoint, tmp_path / "fused", options, capacity=64)
-    with pytest.raises(InputError, match="FP32.*written out"):
-        build_it(tmp_path / "my.plan", onnx_file=fused.onnx_file)
-    written = export(checkpoint, tmp_path / "written", options, capacity=64, attention=AttentionForm.WRITTEN_OUT)
-    assert build_it(tmp_path / "my.plan", onnx_file=written.onnx_file).bytes > 0
+    graph = export(checkpoint, tmp_path / "fp32", ExportOptions(cache=tmp_path / "cache"), capacity=64).onnx_file
+    assert build_it(tmp_path / "my.plan", onnx_file=graph).bytes > 0
 
 
 def test_no_engine_from_the_onnx_backend(build_it: Callable[..., EngineResult], tmp_path: Path) -> None:

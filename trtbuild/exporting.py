@@ -12,7 +12,6 @@ from trtbuild.checkpoint import Checkpoint, open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_folder, refuse_existing
-from trtbuild.graph.attention import AttentionForm
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.save import save_graph
 from trtbuild.options import ExportOptions, Precision
@@ -73,7 +72,6 @@ def export(
     options: ExportOptions | None = None,
     *,
     capacity: int | None = None,
-    attention: AttentionForm = AttentionForm.FUSED,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ExportResult:
@@ -93,7 +91,7 @@ def export(
         weights = quantise(weights, options, folder, stages)
         with stages.stage("graph") as stage:
             file = folder / MODEL_FILE
-            nodes = write_graph(weights, file, capacity, attention, copy_weights=options.copy_weights)
+            nodes = write_graph(weights, file, capacity, copy_weights=options.copy_weights)
             stage.output_bytes, stage.note = file.stat().st_size, f"{nodes} nodes"
     return ExportResult(
         out,
@@ -110,13 +108,12 @@ def write_graph(
     weights: Weights,
     file: Path,
     capacity: int,
-    attention: AttentionForm,
     *,
     dtype: DType | None = None,
     copy_weights: bool = False,
 ) -> int:
     """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
-    options = GraphOptions(dtype or weights.dtype, capacity, attention)
+    options = GraphOptions(dtype or weights.dtype, capacity)
     graph = author_decoder(weights.binding, options, weights.int4, weights.metadata(options.dtype))
     save_graph(graph, file, copy_weights=copy_weights)
     return len(graph.model.graph.node)
@@ -126,7 +123,7 @@ def read_weights(model: str | Path, options: ExportOptions, progress: Progress) 
     """Open the checkpoint and settle on a type; nothing is quantised yet, but everything that could refuse has."""
     checkpoint = open_checkpoint(model, revision=options.revision, cache=options.cache, progress=progress)
     binding = read_decoder(checkpoint, options.ignore_config)
-    stored = binding.weight(Role.EMBEDDING).dtype
+    stored = binding.tensor(Role.EMBEDDING).dtype
     precision = options.precision or {v: k for k, v in _NETWORK_TYPES.items()}[stored]
     if precision is not Precision.INT4:
         if options.activations is not None or options.block_size is not None:

@@ -37,7 +37,7 @@ def manifest(
         "source": {"name": weights.checkpoint.source, "files": dict(sorted(input_hashes.items()))},
         "model": {
             "type": spec.model_type,
-            "layers": spec.layers,
+            "layers": len(spec.layers),
             "hidden": spec.hidden,
             "vocab_size": spec.vocab_size,
             "fingerprint": weights.checkpoint.fingerprint(),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trtbuild.building import ENGINE_FILES, Choice, build_stage, choose_builder, kv_bytes, read_profiles
-from trtbuild.dtypes import DType
+from trtbuild.building import ENGINE_FILES, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.emitting import check_tokenizer, emit
-from trtbuild.engine.request import EngineResult, Flavour
+from trtbuild.engine.request import EngineResult
 from trtbuild.exporting import (
     MODEL_FILE,
-    Weights,
     check_capacity,
     quantise,
     read_weights,
@@ -19,7 +17,6 @@ from trtbuild.exporting import (
     write_graph,
 )
 from trtbuild.files import atomic_folder, refuse_existing
-from trtbuild.graph.attention import AttentionForm
 from trtbuild.graph.facts import read_facts
 from trtbuild.hashing import Hasher
 from trtbuild.manifest import manifest, timings, write_json
@@ -75,10 +72,9 @@ def compile(
         onnx_folder = folder / "onnx"
         onnx_folder.mkdir()
         weights = quantise(weights, options.export, onnx_folder, stages)
-        form = _attention_form(weights, choice)
         graph_file = onnx_folder / MODEL_FILE
         with stages.stage("graph") as stage:
-            nodes = write_graph(weights, graph_file, profiles.capacity, form, copy_weights=options.export.copy_weights)
+            nodes = write_graph(weights, graph_file, profiles.capacity, copy_weights=options.export.copy_weights)
             stage.output_bytes, stage.note = graph_file.stat().st_size, f"{nodes} nodes"
         engine = None
         if choice.flavour is not None:
@@ -102,9 +98,3 @@ def compile(
         notes=() if engine is None else engine.messages,
         stages=tuple(stages.done),
     )
-
-
-def _attention_form(weights: Weights, choice: Choice) -> AttentionForm:
-    """TensorRT-RTX has no kernel for the Attention operator in FP32."""
-    written_out = weights.dtype is DType.F32 and choice.flavour is Flavour.RTX
-    return AttentionForm.WRITTEN_OUT if written_out else AttentionForm.FUSED

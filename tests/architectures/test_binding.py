@@ -35,8 +35,8 @@ def edit_config(folder: Path, **fields: object) -> None:
 
 def test_every_role_is_bound(checkpoint: Path) -> None:
     binding = read_binding(checkpoint)
-    assert binding.weight(Role.Q, 1).name == Q
-    assert binding.weight(Role.Q, 1).shape == (64, 64)
+    assert binding.tensor(Role.Q, 1).name == Q
+    assert binding.tensor(Role.Q, 1).shape == (64, 64)
     assert binding.bias(Role.Q, 1) is None
     assert len(list(binding.linears())) == 2 * 7
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from trtbuild.architectures.config_reader import ConfigReader
-from trtbuild.architectures.llama import RECIPES
+from trtbuild.architectures.families import recipes
 from trtbuild.architectures.rope import inverse_frequencies
-from trtbuild.architectures.spec import DecoderSpec, LinearScaling, Llama3Scaling, Rope
+from trtbuild.architectures.rope_spec import LinearScaling, Llama3Scaling, Rope
+from trtbuild.architectures.spec import DecoderSpec
 from trtbuild.errors import InputError
 
 LLAMA = {
@@ -27,11 +28,14 @@ LLAMA = {
 
 
 def read(config: dict[str, Any], ignore: tuple[str, ...] = ()) -> DecoderSpec:
-    recipe = next(recipe for recipe in RECIPES if config["model_type"] in recipe.model_types)
     reader = ConfigReader(config, "config.json")
-    spec = recipe.read(reader)
+    spec = recipes()[config["model_type"]].read(reader)
     reader.check_all_read(ignore)
     return spec
+
+
+def windows(spec: DecoderSpec) -> tuple[int | None, ...]:
+    return tuple(layer.window for layer in spec.layers)
 
 
 def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -40,9 +44,9 @@ def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def test_llama_3_2_as_the_hub_has_it() -> None:
     spec = read(LLAMA)
-    assert (spec.layers, spec.hidden, spec.vocab_size, spec.tied_embeddings) == (16, 2048, 128256, True)
-    assert spec.attention.windows == (None,) * 16
-    assert spec.rope == Rope(5e5, 64, Llama3Scaling(32.0, 1.0, 4.0, 8192))
+    assert (len(spec.layers), spec.hidden, spec.vocab_size, spec.tied_embeddings) == (16, 2048, 128256, True)
+    rope = Rope(5e5, 64, Llama3Scaling(32.0, 1.0, 4.0, 8192))
+    assert {(layer.window, layer.rope) for layer in spec.layers} == {(None, rope)}
 
 
 def test_the_form_of_transformers_5_reads_the_same() -> None:
@@ -64,7 +68,7 @@ def test_a_file_that_names_no_base_is_refused_unless_it_predates_the_field() -> 
         read(config)
     with pytest.raises(InputError, match="the base of RoPE is unknown"):
         read({**config, "transformers_version": "5.24.0"})
-    assert read({**config, "transformers_version": "4.31.0.dev0"}).rope.theta == 10_000
+    assert read({**config, "transformers_version": "4.31.0.dev0"}).layers[0].rope == Rope(10_000.0, 64)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +104,9 @@ def mistral(**changes: Any) -> dict[str, Any]:
 
 def test_mistral_windows() -> None:
     """Mistral 7B v0.1 has 4096, v0.3 null; a file that leaves it out means transformers' default, 4096."""
-    assert read(mistral(sliding_window=4096)).attention.windows == (4096,) * 16
-    assert read(mistral(sliding_window=None)).attention.windows == (None,) * 16
-    assert read(mistral()).attention.windows == (4096,) * 16
+    assert windows(read(mistral(sliding_window=4096))) == (4096,) * 16
+    assert windows(read(mistral(sliding_window=None))) == (None,) * 16
+    assert windows(read(mistral())) == (4096,) * 16
 
 
 def test_mistral_takes_no_biases() -> None:
@@ -117,8 +121,8 @@ def qwen(model_type: str, **changes: Any) -> dict[str, Any]:
 def test_qwen2_windows_count_only_when_they_are_switched_on() -> None:
     off = read(qwen("qwen2", sliding_window=32768, max_window_layers=4, use_sliding_window=False))
     on = read(qwen("qwen2", sliding_window=32768, max_window_layers=4, use_sliding_window=True))
-    assert off.attention.windows == (None,) * 16
-    assert on.attention.windows == (None,) * 4 + (32768,) * 12
+    assert windows(off) == (None,) * 16
+    assert windows(on) == (None,) * 4 + (32768,) * 12
     assert on.attention.qkv_bias and not on.attention.output_bias
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.graph.harness import read_binding
+from tests.graph.harness import read_binding, with_rope
 from trtbuild.dtypes import DType
 from trtbuild.engine.gpu import devices
 from trtbuild.graph.decoder import GraphOptions, author_decoder
@@ -35,8 +35,7 @@ def compiled(trtbuild: Command, checkpoint: Path) -> Path:
 def swap_for_another_theta(checkpoint: Path, file: Path) -> None:
     """The same model with RoPE's base ten times what it is: the shapes stay, the answers do not."""
     binding = read_binding(checkpoint)
-    assert binding.spec.rope is not None
-    wrong = replace(binding, spec=replace(binding.spec, rope=replace(binding.spec.rope, theta=1e5)))
+    wrong = replace(binding, spec=with_rope(binding.spec, theta=1e5))
     metadata = {"trtbuild.precision": "fp32", "trtbuild.network_type": "F32"}
     save_graph(author_decoder(wrong, GraphOptions(DType.F32, 64), metadata=metadata), file)
 

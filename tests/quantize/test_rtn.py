@@ -143,6 +143,6 @@ def test_odd_output_features_are_refused(tiny_checkpoint: Callable[..., Path]) -
 
 def test_a_tied_head_gets_a_copy_of_its_own(tiny_checkpoint: Callable[..., Path]) -> None:
     result = quantised(tiny_checkpoint(tie_word_embeddings=True), Int4Options(DType.F16, layers=ALL))
-    embedding = result.binding.weight(Role.EMBEDDING)
+    embedding = result.binding.tensor(Role.EMBEDDING)
     assert embedding.name in result.int4
     assert embedding.file == result.file and embedding.dtype is DType.F32

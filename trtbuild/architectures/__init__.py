@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from trtbuild.architectures.binding import Binding, bind
+from trtbuild.architectures.binding import Binding, Matrix, bind
 from trtbuild.architectures.config_reader import ConfigReader
-from trtbuild.architectures.llama import RECIPES
+from trtbuild.architectures.families import recipes
 from trtbuild.architectures.recipe import Recipe, Role
 from trtbuild.architectures.spec import DecoderSpec
 from trtbuild.checkpoint.base import Checkpoint
 from trtbuild.errors import InputError
 
-__all__ = ["Binding", "DecoderSpec", "Recipe", "Role", "known_model_types", "read_decoder"]
+__all__ = ["Binding", "DecoderSpec", "Matrix", "Recipe", "Role", "known_model_types", "read_decoder"]
 
 
 def known_model_types() -> tuple[str, ...]:
     """Every `model_type` that has a recipe."""
-    return tuple(sorted(model_type for recipe in RECIPES for model_type in recipe.model_types))
+    return tuple(sorted(recipes()))
 
 
 def read_decoder(checkpoint: Checkpoint, ignore: Collection[str] = ()) -> Binding:
@@ -28,7 +28,7 @@ def read_decoder(checkpoint: Checkpoint, ignore: Collection[str] = ()) -> Bindin
     """
     config = ConfigReader(checkpoint.config, f"{checkpoint.name}/config.json")
     model_type = config.text("model_type")
-    recipe = next((recipe for recipe in RECIPES if model_type in recipe.model_types), None)
+    recipe = recipes().get(model_type)
     if recipe is None:
         raise InputError(
             f"{checkpoint.name}/config.json: the model_type {model_type!r} is not known. "

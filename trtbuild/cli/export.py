@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
-
-import typer
 
 from trtbuild.cli import arguments as a
 from trtbuild.cli.console import output, print_json, progress, stage_table
@@ -16,9 +13,6 @@ def export_command(
     out: a.OutOption,
     precision: a.PrecisionOption = None,
     capacity: a.CapacityOption = None,
-    written_out: Annotated[
-        bool, typer.Option("--written-out-attention", help="MatMul and Softmax instead of the Attention operator.")
-    ] = False,
     activations: a.ActivationsOption = None,
     block_size: a.BlockOption = None,
     int4_layers: a.LayersOption = "attention,mlp",
@@ -37,14 +31,12 @@ def export_command(
     ```
     """
     from trtbuild.exporting import export
-    from trtbuild.graph.attention import AttentionForm
 
     options = a.export_options(
         precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache
     )
-    attention = AttentionForm.WRITTEN_OUT if written_out else AttentionForm.FUSED
     with progress(quiet=json) as shown:
-        result = export(model, out, options, capacity=capacity, attention=attention, force=force, progress=shown)
+        result = export(model, out, options, capacity=capacity, force=force, progress=shown)
     if json:
         print_json(
             {

@@ -40,6 +40,35 @@ class GraphBuilder:
     def cast(self, value: str, to: DType, name: str) -> str:
         return self.node("Cast", [value], name, to=ONNX_TYPES[to])
 
+    def rename(self, value: str, name: str) -> None:
+        """Give the value that the last node made another name."""
+        node = self.nodes[-1]
+        assert node.output[0] == value
+        node.output[0] = name
+
+    def split(self, x: str, sizes: Sequence[int], axis: int, name: str) -> list[str]:
+        """Append a Split along `axis` into parts of these sizes."""
+        full = f"/model/{name}/Split"
+        outputs = [f"{full}/output_{index}" for index in range(len(sizes))]
+        lengths = self.constant("sizes_" + "_".join(map(str, sizes)), list(sizes))
+        self.nodes.append(helper.make_node("Split", [x, lengths], outputs, name=full, axis=axis))
+        return outputs
+
+    def top_k(self, x: str, count: str, name: str) -> tuple[str, str]:
+        """The `count` largest values of the last axis, in falling order, and their indices."""
+        full = f"/model/{name}/TopK"
+        outputs = f"{full}/output_0", f"{full}/output_1"
+        self.nodes.append(helper.make_node("TopK", [x, count], outputs, name=full, axis=-1))
+        return outputs
+
+    def scalar(self, value: float, dtype: DType) -> str:
+        """A floating-point constant of `dtype`."""
+        name = f"{value!r}/{dtype.value}"
+        if name not in self._made:
+            self.initializers.append(helper.make_tensor(name, ONNX_TYPES[dtype], [], [value]))
+            self._made.add(name)
+        return name
+
     def constant(self, name: str, value: NDArray[Any] | Sequence[int]) -> str:
         """A small initialiser inside the graph, made once under its name; integers become i64."""
         if name not in self._made:
@@ -70,11 +99,13 @@ class GraphBuilder:
     def weight(self, ref: TensorRef, to: DType) -> str:
         """An external tensor in the type that the graph computes in, cast where it is stored in another."""
         name = self.external(ref)
-        if ref.dtype is to:
-            return name
-        cast = f"{name}/{to.value}"
+        return name if ref.dtype is to else self.cast_once(name, to)
+
+    def cast_once(self, value: str, to: DType) -> str:
+        """The value in another type, by one Cast for all who ask."""
+        cast = f"{value}/{to.value}"
         if cast not in self._made:
-            self.node("Cast", [name], name, cast, to=ONNX_TYPES[to])
+            self.node("Cast", [value], value.removeprefix("/model/"), cast, to=ONNX_TYPES[to])
             self._made.add(cast)
         return cast
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, helper
 
 import trtbuild
 from trtbuild.architectures import Binding, Role
-from trtbuild.architectures.spec import Activation
+from trtbuild.architectures.spec import Attention, NormPlace, Wiring
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
-from trtbuild.graph.attention import (
-    AttentionForm,
-    Rotation,
-    attend,
-    cache_write_position,
-    masks,
-    rotate,
-    rotation,
-    update_cache,
-)
-from trtbuild.graph.builder import GraphBuilder, value_info
+from trtbuild.graph.attention import grouped_attention
+from trtbuild.graph.builder import value_info
+from trtbuild.graph.latent import latent_attention
+from trtbuild.graph.lengths import length_rules
+from trtbuild.graph.mlp import mlp
+from trtbuild.graph.network import Network
+from trtbuild.graph.positions import Step, step
 from trtbuild.quantize.stored import Int4Weight
 
 OPSET = 24
@@ -38,7 +34,6 @@ class GraphOptions:
     """F32, F16 or BF16: what the network computes in; norms, RoPE's angles and the logits are FP32 in any."""
     capacity: int
     """Positions of each row of the KV cache."""
-    attention: AttentionForm = AttentionForm.FUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +53,24 @@ def author_decoder(
 ) -> AuthoredGraph:
     """Write the decoder as an ONNX model in the native form (see `graph.contract` for its inputs and outputs).
 
-    `int4` holds, by the tensor's name, the projections that are quantised; `metadata` goes into the model's properties.
+    `int4` holds, by the matrix's name, the projections that are quantised; `metadata` goes into the model's properties.
     """
     return _Author(binding, options, int4 or {}).write(metadata or {})
 
 
 class _Author:
     def __init__(self, binding: Binding, options: GraphOptions, int4: Mapping[str, Int4Weight]) -> None:
-        self.binding, self.spec = binding, binding.spec
-        self.options, self.dtype = options, options.dtype
-        self.int4 = int4
-        self.graph = GraphBuilder()
+        self.binding, self.spec, self.options = binding, binding.spec, options
+        self.net = Network(binding, options.dtype, int4)
+        self.graph = self.net.graph
 
     def write(self, metadata: Mapping[str, str]) -> AuthoredGraph:
-        graph, spec = self.graph, self.spec
-        turn = rotation(graph, spec.rope, self.dtype)
-        mask = masks(graph, spec.attention.windows)
-        write_at = cache_write_position(graph)
-        length = graph.node("Shape", [contract.CACHE_POSITIONS], "cache/length")
+        shared = step(self.net, self.spec, self.options.capacity)
         x = self.embed()
-        for layer in range(spec.layers):
-            attended = self.attention(layer, x, turn, mask[spec.attention.windows[layer]], write_at, length)
-            x = graph.node("Add", [x, attended], f"layers.{layer}/attn/residual")
-            x = graph.node("Add", [x, self.mlp(layer, x)], f"layers.{layer}/mlp/residual")
+        for layer in range(len(self.spec.layers)):
+            x = self.block(layer, x, shared)
         self.logits(x)
-        return AuthoredGraph(self.model(metadata), tuple(graph.files.values()))
+        return AuthoredGraph(self.model(metadata), tuple(self.graph.files.values()))
 
     def embed(self) -> str:
         """Rows of the embedding matrix, [batch, tokens, hidden] in the network's type.
@@ -90,115 +78,117 @@ class _Author:
         A tied matrix of another type is cast before the lookup, as the head casts it: TensorRT then keeps one copy and
         not two. In FP32, where weights double, the lookup reads the stored type.
         """
-        graph, path = self.graph, Role.EMBEDDING.path()
-        ref = self.binding.weight(Role.EMBEDDING)
-        if ref.dtype is self.dtype or (self.spec.tied_embeddings and self.dtype is not DType.F32):
-            return graph.node("Gather", [graph.weight(ref, self.dtype), contract.INPUT_IDS], path)
-        x = graph.node("Gather", [graph.external(ref), contract.INPUT_IDS], path)
-        return graph.cast(x, self.dtype, path)
+        spec, graph, dtype, path = self.spec, self.graph, self.options.dtype, Role.EMBEDDING.path()
+        ref = self.binding.tensor(Role.EMBEDDING)
+        if ref.dtype is dtype or (spec.tied_embeddings and dtype is not DType.F32):
+            x = graph.node("Gather", [graph.weight(ref, dtype), contract.INPUT_IDS], path)
+        else:
+            x = graph.cast(graph.node("Gather", [graph.external(ref), contract.INPUT_IDS], path), dtype, path)
+        x = self.net.scaled(x, spec.embedding_scale, f"{path}/scale")
+        if spec.embedding_width is not None:
+            x = self.net.linear(x, Role.PROJECT_IN)
+        if spec.learned_positions is not None:
+            x = graph.node("Add", [x, self.positions(spec.learned_positions.offset)], Role.POSITIONS.path())
+        if spec.embedding_norm:
+            x = self.net.norm(x, spec.norm, Role.EMBEDDING_NORM, width=spec.hidden)
+        return x
 
-    def attention(self, layer: int, x: str, turn: Rotation, mask: str, write_at: str, length: str) -> str:
-        graph, spec = self.graph, self.spec.attention
-        path = f"layers.{layer}/attn"
+    def positions(self, offset: int) -> str:
+        """Rows of the table of learned positions."""
+        graph, path, rows = self.graph, Role.POSITIONS.path(), contract.POSITION_IDS
+        if offset:
+            rows = graph.node("Add", [rows, graph.constant(f"offset_{offset}", [offset])], f"{path}/offset")
+        ref = self.binding.tensor(Role.POSITIONS)
+        y = graph.node("Gather", [graph.external(ref), rows], path)
+        return y if ref.dtype is self.options.dtype else graph.cast(y, self.options.dtype, path)
+
+    def block(self, layer: int, x: str, shared: Step) -> str:
+        """One layer: attention and MLP, with their norms and residual connections."""
+        spec, path = self.spec, f"layers.{layer}"
+        if spec.wiring is Wiring.SEQUENTIAL:
+            y = self.before(x, Role.ATTENTION_NORM, layer)
+            y = self.attention(layer, y, shared)
+            x = self.after(x, y, Role.ATTENTION_NORM, Role.ATTENTION_POST_NORM, layer, f"{path}/attn")
+            y = self.before(x, Role.MLP_NORM, layer)
+            y = mlp(self.net, spec.layers[layer].mlp, layer, y)
+            return self.after(x, y, Role.MLP_NORM, Role.MLP_POST_NORM, layer, f"{path}/mlp")
         y = self.norm(x, Role.ATTENTION_NORM, layer)
-        q = self.heads(y, Role.Q, Role.Q_NORM, spec.heads, layer)
-        k = self.heads(y, Role.K, Role.K_NORM, spec.kv_heads, layer)
-        v = self.heads(y, Role.V, None, spec.kv_heads, layer)
-        q = rotate(graph, q, turn, self.spec.rope, spec.head_dim, f"{path}/q_rope")
-        k = rotate(graph, k, turn, self.spec.rope, spec.head_dim, f"{path}/k_rope")
-        past, present = contract.past_key(layer), contract.present_key(layer)
-        k = update_cache(graph, past, k, present, write_at, length, f"{path}/key_cache")
-        past, present = contract.past_value(layer), contract.present_value(layer)
-        v = update_cache(graph, past, v, present, write_at, length, f"{path}/value_cache")
-        y = attend(graph, self.options.attention, spec, q, k, v, mask, self.dtype, path)
-        y = graph.node("Transpose", [y], f"{path}/merge", perm=[0, 2, 1, 3])
-        y = graph.node("Reshape", [y, graph.constant("merge_heads", [0, 0, -1])], f"{path}/merge")
-        return self.linear(y, Role.OUTPUT, layer)
+        z = y if spec.wiring is Wiring.PARALLEL_ONE_NORM else self.norm(x, Role.MLP_NORM, layer)
+        attended = self.attention(layer, y, shared)
+        both = self.graph.node("Add", [attended, mlp(self.net, spec.layers[layer].mlp, layer, z)], f"{path}/parallel")
+        return self.add(x, both, path)
 
-    def heads(self, x: str, role: Role, norm: Role | None, count: int, layer: int) -> str:
-        """Project x and split it into heads: [batch, count, tokens, head_dim]."""
-        graph, spec = self.graph, self.spec.attention
-        path = role.path(layer)
-        y = self.linear(x, role, layer)
-        split = graph.constant(f"split_{count}_heads", [0, 0, count, spec.head_dim])
-        y = graph.node("Reshape", [y, split], path)
-        if norm is not None and spec.qk_norm:
-            y = self.norm(y, norm, layer)
-        return graph.node("Transpose", [y], f"{path}/heads", perm=[0, 2, 1, 3])
+    def before(self, x: str, role: Role, layer: int) -> str:
+        """What attention or MLP is given."""
+        return self.norm(x, role, layer) if self.spec.norm_place in (NormPlace.BEFORE, NormPlace.AROUND) else x
 
-    def mlp(self, layer: int, x: str) -> str:
-        y = self.norm(x, Role.MLP_NORM, layer)
-        gate = self.activation(self.linear(y, Role.GATE, layer), f"layers.{layer}/mlp/act")
-        up = self.linear(y, Role.UP, layer)
-        return self.linear(self.graph.node("Mul", [gate, up], f"layers.{layer}/mlp/gated"), Role.DOWN, layer)
-
-    def activation(self, x: str, path: str) -> str:
-        graph, function = self.graph, self.spec.mlp.activation
-        if function is Activation.SILU:
-            return graph.node("Mul", [x, graph.node("Sigmoid", [x], path)], path)
-        if function is Activation.RELU:
-            return graph.node("Relu", [x], path)
-        approximate = "tanh" if function is Activation.GELU_TANH else "none"
-        return graph.node("Gelu", [x], path, approximate=approximate)
+    def after(self, x: str, y: str, role: Role, post: Role, layer: int, path: str) -> str:
+        """The residual stream x with what attention or MLP made, y, added to it."""
+        if self.spec.norm_place in (NormPlace.AFTER, NormPlace.AROUND):
+            y = self.norm(y, post, layer)
+        x = self.add(x, y, path)
+        return self.norm(x, role, layer) if self.spec.norm_place is NormPlace.AFTER_RESIDUAL else x
 
     def norm(self, x: str, role: Role, layer: int | None = None) -> str:
-        """RMSNorm over the last axis, in FP32: the sum of squares of FP16 activations overflows in FP16."""
-        graph, path = self.graph, role.path(layer)
-        weight = graph.weight(self.binding.weight(role, layer), DType.F32)
-        if self.dtype is not DType.F32:
-            x = graph.cast(x, DType.F32, f"{path}/to_f32")
-        y = graph.node("RMSNormalization", [x, weight], path, axis=-1, epsilon=self.spec.norm_epsilon)
-        return y if self.dtype is DType.F32 else graph.cast(y, self.dtype, path)
+        return self.net.norm(x, self.spec.norm, role, layer, width=self.spec.hidden)
 
-    def linear(self, x: str, role: Role, layer: int | None = None) -> str:
-        """x [batch, tokens, in] @ W^T, plus the bias where there is one."""
-        graph, path = self.graph, role.path(layer)
-        y = graph.node("MatMul", [x, self.matrix(self.binding.weight(role, layer), path)], path)
-        bias = self.binding.bias(role, layer)
-        return y if bias is None else graph.node("Add", [y, graph.weight(bias, self.dtype)], path)
+    def add(self, x: str, y: str, path: str) -> str:
+        y = self.net.scaled(y, self.spec.residual_scale, f"{path}/residual/scale")
+        return self.graph.node("Add", [x, y], f"{path}/residual")
 
-    def matrix(self, ref: TensorRef, path: str) -> str:
-        """The weight as [in, out] in the network's type: dequantised from INT4, or cast and transposed."""
-        graph = self.graph
-        quantised = self.int4.get(ref.name)
-        if quantised is None:
-            return graph.node("Transpose", [graph.weight(ref, self.dtype)], path, perm=[1, 0])
-        width_out, width_in = ref.shape
-        values = graph.external(quantised.values, TensorProto.INT4, (width_in, width_out))
-        scales = graph.weight(quantised.scales, self.dtype)
-        return graph.node("DequantizeLinear", [values, scales], path, axis=0, block_size=quantised.block)
+    def attention(self, layer: int, x: str, shared: Step) -> str:
+        own = self.spec.layers[layer]
+        mask = shared.masks[own.window]
+        if isinstance(self.spec.attention, Attention):
+            return grouped_attention(self.net, self.spec.attention, layer, x, own.rope, mask, shared)
+        return latent_attention(self.net, self.spec.attention, layer, x, own.rope, mask, shared)
 
     def logits(self, x: str) -> None:
         """The head over the wanted tokens only: over a whole prompt it is most of a small model's work."""
-        graph = self.graph
-        y = self.norm(x, Role.FINAL_NORM)
+        graph, net, spec, path = self.graph, self.net, self.spec, Role.HEAD.path()
+        y = self.norm(x, Role.FINAL_NORM) if spec.final_norm else x
         wanted = graph.node("Unsqueeze", [contract.LOGITS_POSITIONS, graph.constant("axis_2", [2])], "logits/wanted")
         y = graph.node("GatherND", [y, wanted], "logits", batch_dims=1)
-        role = Role.EMBEDDING if self.spec.tied_embeddings else Role.HEAD
-        matrix = self.matrix(self.binding.weight(role), Role.HEAD.path())
-        if self.dtype is DType.F32:
-            graph.node("MatMul", [y, matrix], Role.HEAD.path(), contract.LOGITS)
-        else:
-            y = graph.node("MatMul", [y, matrix], Role.HEAD.path())
-            graph.node("Cast", [y], "logits", contract.LOGITS, to=TensorProto.FLOAT)
+        if spec.embedding_width is not None:
+            y = net.linear(y, Role.PROJECT_OUT)
+        role = Role.EMBEDDING if spec.tied_embeddings else Role.HEAD
+        matrix = self.binding.matrix(role)
+        y = graph.node("MatMul", [y, net.matrix(matrix, path)], path)
+        if self.options.dtype is not DType.F32:
+            y = graph.cast(y, DType.F32, "logits")
+        if spec.head_normalised:
+            weight = graph.weight(matrix.parts[0], DType.F32)
+            norms = graph.node("ReduceL2", [weight, graph.constant("one", [1])], f"{path}/norms", keepdims=0)
+            y = graph.node("Div", [y, norms], f"{path}/normalised")
+        bias = self.binding.tensor(Role.HEAD, kind="bias") if spec.head_bias else None
+        if bias is not None:
+            y = graph.node("Add", [y, graph.weight(bias, DType.F32)], path)
+        if spec.logits_scale != 1.0:
+            y = graph.node("Mul", [y, net.scalar(spec.logits_scale, DType.F32)], "logits/scale")
+        y = net.soft_capped(y, spec.logits_soft_cap, "logits/soft_cap", DType.F32)
+        graph.rename(y, contract.LOGITS)
 
     def model(self, metadata: Mapping[str, str]) -> ModelProto:
         attention, options = self.spec.attention, self.options
-        cache = ("batch", attention.kv_heads, options.capacity, attention.head_dim)
         inputs = [
             value_info(contract.INPUT_IDS, DType.I64, ["batch", "tokens"]),
             value_info(contract.POSITION_IDS, DType.I64, ["batch", "tokens"]),
             value_info(contract.CACHE_POSITIONS, DType.I64, ["kv"]),
             value_info(contract.LOGITS_POSITIONS, DType.I64, ["batch", "n"]),
         ]
+        rules = length_rules(self.spec, options.capacity)
+        if rules.sequence_lengths:
+            inputs.append(value_info(contract.SEQUENCE_LENGTHS, DType.I64, ["batch"]))
         outputs = [value_info(contract.LOGITS, DType.F32, ["batch", "n", self.spec.vocab_size])]
-        for layer in range(self.spec.layers):
-            for past, present in (
-                (contract.past_key(layer), contract.present_key(layer)),
-                (contract.past_value(layer), contract.present_value(layer)),
+        for layer in range(len(self.spec.layers)):
+            for past, present, width in (
+                (contract.past_key(layer), contract.present_key(layer), attention.key_dim),
+                (contract.past_value(layer), contract.present_value(layer), attention.value_dim),
             ):
-                inputs.append(value_info(past, self.dtype, cache))
-                outputs.append(value_info(present, self.dtype, cache))
+                if width:
+                    cache = ("batch", attention.kv_heads, options.capacity, width)
+                    inputs.append(value_info(past, options.dtype, cache))
+                    outputs.append(value_info(present, options.dtype, cache))
         model = helper.make_model(
             helper.make_graph(self.graph.nodes, "decoder", inputs, outputs, self.graph.initializers),
             producer_name="trtbuild",
@@ -206,5 +196,6 @@ class _Author:
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
         )
-        helper.set_model_props(model, dict(sorted(metadata.items())))
+        own = {} if rules.recompute_past is None else {contract.RECOMPUTE_PAST: str(rules.recompute_past)}
+        helper.set_model_props(model, dict(sorted({**metadata, **own}.items())))
         return model

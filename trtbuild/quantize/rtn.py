@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trtbuild.architectures import Binding, Role
+from trtbuild.architectures import Binding, Matrix, Role
+from trtbuild.architectures.binding import LINEAR
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
@@ -28,10 +29,11 @@ CHUNK_ELEMENTS = 1 << 18
 """Elements rounded at a time: 1 MiB of FP32, which stays in a core's cache."""
 
 
+_ATTENTION = frozenset({Role.QKV, Role.Q, Role.K, Role.V, Role.Q_DOWN, Role.Q_UP, Role.LATENT, Role.OUTPUT})
 GROUPS = {
-    Int4Layers.ATTENTION: (Role.Q, Role.K, Role.V, Role.OUTPUT),
-    Int4Layers.MLP: (Role.GATE, Role.UP, Role.DOWN),
-    Int4Layers.HEAD: (Role.HEAD,),
+    Int4Layers.ATTENTION: _ATTENTION,
+    Int4Layers.MLP: LINEAR - _ATTENTION,
+    Int4Layers.HEAD: frozenset({Role.HEAD}),
 }
 
 
@@ -66,20 +68,20 @@ def block_size(width: int, wanted: int | None, tensor: str) -> int:
     )
 
 
-def plan_int4(binding: Binding, options: Int4Options) -> dict[str, tuple[TensorRef, int]]:
-    """By tensor name, the projections to be quantised and their blocks. Raises InputError for what cannot be."""
+def plan_int4(binding: Binding, options: Int4Options) -> dict[str, tuple[Matrix, int]]:
+    """By the matrix's name, the projections to be quantised and their blocks. Raises InputError for what cannot be."""
     if options.block is not None and options.block not in BLOCK_SIZES:
         raise InputError(f"A block size of {options.block} is none of {', '.join(map(str, BLOCK_SIZES))}.")
-    roles = {role for group in options.layers for role in GROUPS[group]}
-    chosen = [ref for role, _, ref in binding.linears() if role in roles]
+    roles = frozenset[Role]().union(*(GROUPS[group] for group in options.layers))
+    chosen = [matrix for role, _, matrix in binding.linears() if role in roles]
     if Int4Layers.HEAD in options.layers:
-        chosen.append(binding.weight(Role.EMBEDDING if binding.spec.tied_embeddings else Role.HEAD))
-    plan: dict[str, tuple[TensorRef, int]] = {}
-    for ref in chosen:
-        rows, width = ref.shape
+        chosen.append(binding.matrix(Role.EMBEDDING if binding.spec.tied_embeddings else Role.HEAD))
+    plan: dict[str, tuple[Matrix, int]] = {}
+    for matrix in chosen:
+        rows, width = matrix.part_shape
         if rows % 2:
-            raise InputError(f"{ref.name}: {rows} output features are odd, and INT4 packs them in pairs.")
-        plan[ref.name] = ref, block_size(width, options.block, ref.name)
+            raise InputError(f"{matrix.sources[0]}: {rows} output features are odd, and INT4 packs them in pairs.")
+        plan[matrix.name] = matrix, block_size(width, options.block, matrix.sources[0])
     return plan
 
 
@@ -88,14 +90,15 @@ def quantize_to_int4(
 ) -> QuantizedWeights:
     """Write `file`: the chosen projections in INT4, everything else as it is.
 
-    A tied head that is quantised gets a copy of its own; the embedding stays. Memory is one tensor's packed values for
+    A tied head that is quantised gets a copy of its own; the embedding stays. Memory is one matrix's packed values for
     each core, and a few MiB. Raises InputError for NaN or infinity in a weight (naming it).
     """
     progress = progress or Silent()
     chosen = plan_int4(binding, options)
-    embedding = binding.weight(Role.EMBEDDING)
-    kept = [ref for name, ref in binding.tensors.items() if name not in chosen or ref is embedding]
-    total = sum(ref.length for ref, _ in chosen.values()) + sum(ref.length for ref in kept)
+    replaced = {source for matrix, _ in chosen.values() for source in matrix.sources}
+    replaced.discard(binding.tensor(Role.EMBEDDING).name)
+    kept = [ref for name, ref in binding.tensors.items() if name not in replaced]
+    total = sum(part.length for matrix, _ in chosen.values() for part in matrix.parts) + sum(ref.length for ref in kept)
     done = 0
     with atomic_file(file) as temporary, WeightsFile(temporary, _layout(kept, chosen, options), metadata) as output:
 
@@ -103,13 +106,13 @@ def quantize_to_int4(
             output.copy(ref.name, ref)
             return ref.length
 
-        def quantise(ref: TensorRef, block: int) -> int:
-            _quantise_tensor(ref, block, options.scale_type, output)
-            return ref.length
+        def quantise(matrix: Matrix, block: int) -> int:
+            _quantise_matrix(matrix, block, options.scale_type, output)
+            return sum(part.length for part in matrix.parts)
 
         pool = ThreadPoolExecutor(max_workers=os.cpu_count())
         try:
-            work = [pool.submit(quantise, ref, block) for ref, block in chosen.values()]
+            work = [pool.submit(quantise, matrix, block) for matrix, block in chosen.values()]
             work += [pool.submit(copy, ref) for ref in kept]
             for finished in as_completed(work):
                 done += finished.result()
@@ -124,33 +127,45 @@ def quantize_to_int4(
     return QuantizedWeights(file, replace(binding, tensors=tensors), int4)
 
 
-def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[TensorRef, int]], options: Int4Options) -> list[Planned]:
+def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[Matrix, int]], options: Int4Options) -> list[Planned]:
     plan = [Planned(ref.name, ref.dtype, ref.shape) for ref in kept]
-    for name, (ref, block) in chosen.items():
-        rows, width = ref.shape
+    for name, (matrix, block) in chosen.items():
+        rows, width = matrix.shape
         plan.append(Planned(f"{name}.int4", DType.U8, (width, rows // 2)))
         plan.append(Planned(f"{name}.scales", options.scale_type, (width // block, rows)))
     # By falling element size, each tensor is aligned to its own.
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 
-def _quantise_tensor(ref: TensorRef, block: int, scale_type: DType, output: WeightsFile) -> None:
-    rows, width = ref.shape
+def _quantise_matrix(matrix: Matrix, block: int, scale_type: DType, output: WeightsFile) -> None:
+    rows, width = matrix.shape
     packed = np.empty((width, rows // 2), np.uint8)
     scales = np.empty((width // block, rows), np.float32)
-    step = max(2, CHUNK_ELEMENTS // width // 2 * 2)
+    own_rows, own_width = matrix.part_shape
+    for index, part in enumerate(matrix.parts):
+        row, column = (index * own_rows, 0) if matrix.along == 0 else (0, index * own_width)
+        for chunk, skip_rows, skip_columns in _chunks(part, matrix.transposed, block):
+            rounded = round_to_int4(chunk, block, scale_type)
+            top, left = column + skip_columns, row + skip_rows
+            count, long = chunk.shape
+            packed[top : top + long, left // 2 : (left + count) // 2] = pack_transposed(rounded.values)
+            scales[top // block : (top + long) // block, left : left + count] = rounded.scales.T
+    output.write(f"{matrix.name}.int4", packed.data)
+    output.write(f"{matrix.name}.scales", as_stored(scales, scale_type))
+
+
+def _chunks(ref: TensorRef, transposed: bool, block: int) -> Iterator[tuple[NDArray[np.float32], int, int]]:
+    """Pieces of a stored matrix as f32 [out, in] of whole blocks, with the output and input that each begins at."""
+    rows, width = ref.shape
+    unit = block if transposed else 2
+    step = max(unit, CHUNK_ELEMENTS // width // unit * unit)
     with ref.file.open("rb", buffering=0) as stream:
         for first in range(0, rows, step):
-            count = min(step, rows - first)
-            chunk = read_rows(stream.fileno(), ref, first, count)
+            chunk = read_rows(stream.fileno(), ref, first, min(step, rows - first))
             if not np.isfinite(chunk).all():
                 row = first + int(np.flatnonzero(~np.isfinite(chunk).all(axis=1))[0])
                 raise InputError(f"{ref.name}: row {row} has NaN or infinity ({ref.file.name}). Nothing was written.")
-            rounded = round_to_int4(chunk, block, scale_type)
-            packed[:, first // 2 : (first + count) // 2] = pack_transposed(rounded.values)
-            scales[:, first : first + count] = rounded.scales.T
-    output.write(f"{ref.name}.int4", packed.data)
-    output.write(f"{ref.name}.scales", as_stored(scales, scale_type))
+            yield (np.ascontiguousarray(chunk.T), 0, first) if transposed else (chunk, first, 0)
 
 
 def read_rows(handle: int, ref: TensorRef, first: int, count: int) -> NDArray[np.float32]:

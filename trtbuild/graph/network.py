@@ -1,0 +1,152 @@
+"""What every part of the decoder is written with: projections, norms, scales and activations over bound weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import TensorProto
+
+from trtbuild.architectures import Binding, Matrix, Role
+from trtbuild.architectures.recipe import BIAS, WEIGHT
+from trtbuild.architectures.spec import Activation, Norm, NormKind
+from trtbuild.checkpoint.base import TensorRef
+from trtbuild.dtypes import DType
+from trtbuild.graph.builder import GraphBuilder
+from trtbuild.quantize.stored import Int4Weight
+
+QUICK_GELU = 1.702
+CLAMPED_SWIGLU_LIMIT = 7.0
+
+
+class Network:
+    """A graph under construction with the weights and the type that it computes in."""
+
+    def __init__(self, binding: Binding, dtype: DType, int4: Mapping[str, Int4Weight]) -> None:
+        self.graph = GraphBuilder()
+        self.binding, self.dtype, self.int4 = binding, dtype, int4
+
+    def linear(self, x: str, role: Role, layer: int | None = None) -> str:
+        """x [batch, tokens, in] @ W^T, plus the bias where there is one."""
+        path = role.path(layer)
+        y = self.graph.node("MatMul", [x, self.matrix(self.binding.matrix(role, layer), path)], path)
+        bias = self.binding.bias(role, layer)
+        return y if bias is None else self.graph.node("Add", [y, self.graph.weight(bias, self.dtype)], path)
+
+    def matrix(self, matrix: Matrix, path: str) -> str:
+        """The weight as [in, out] in the network's type: dequantised from INT4, or cast and transposed."""
+        graph = self.graph
+        out, width = matrix.shape
+        quantised = self.int4.get(matrix.name)
+        if quantised is not None:
+            values = graph.external(quantised.values, TensorProto.INT4, (width, out))
+            scales = graph.weight(quantised.scales, self.dtype)
+            return graph.node("DequantizeLinear", [values, scales], path, axis=0, block_size=quantised.block)
+        if len(matrix.parts) == 1:
+            value = graph.weight(matrix.parts[0], self.dtype)
+        else:
+            axis = 1 - matrix.along if matrix.transposed else matrix.along
+            value = self.joined(matrix.parts, path, axis)
+        return value if matrix.transposed else graph.node("Transpose", [value], path, perm=[1, 0])
+
+    def joined(self, parts: tuple[TensorRef, ...], path: str, axis: int = 0, to: DType | None = None) -> str:
+        """Several stored tensors as one value in the network's type, or in `to`."""
+        value = self.graph.node("Concat", [self.graph.external(part) for part in parts], path, axis=axis)
+        to = to or self.dtype
+        return value if parts[0].dtype is to else self.graph.cast(value, to, f"{path}/weights")
+
+    def norm(self, x: str, norm: Norm, role: Role, layer: int | None = None, *, width: int) -> str:
+        """Over the last axis of x, of `width`, in FP32: the sum of squares of FP16 activations overflows in FP16."""
+        y = self._norm_fp32(self._fp32(x, role, layer), norm, role, layer, width)
+        return y if self.dtype is DType.F32 else self.graph.cast(y, self.dtype, role.path(layer))
+
+    def head_norm(self, x: str, norm: Norm, role: Role, layer: int, *, heads: int, head_dim: int) -> str:
+        """Each head of x [batch, tokens, heads, head_dim] with a weight of its own."""
+        graph, path = self.graph, role.path(layer)
+        bare = Norm(norm.kind, norm.epsilon, weight=False)
+        y = self._norm_fp32(self._fp32(x, role, layer), bare, role, layer, head_dim)
+        for kind, op in ((WEIGHT, "Mul"), (BIAS, "Add")):
+            if norm.weight if kind == WEIGHT else norm.bias:
+                parts = self.binding.copies(role, layer, heads, kind)
+                if len(parts) == 1:
+                    value = graph.weight(parts[0], DType.F32)
+                else:
+                    value = graph.node(
+                        "Reshape",
+                        [
+                            self.joined(parts, f"{path}/{kind}", to=DType.F32),
+                            graph.constant(f"{heads}_heads_of_{head_dim}", [heads, head_dim]),
+                        ],
+                        f"{path}/{kind}",
+                    )
+                y = graph.node(op, [y, value], path)
+        return y if self.dtype is DType.F32 else graph.cast(y, self.dtype, path)
+
+    def _fp32(self, x: str, role: Role, layer: int | None) -> str:
+        return x if self.dtype is DType.F32 else self.graph.cast(x, DType.F32, f"{role.path(layer)}/to_f32")
+
+    def _norm_fp32(self, x: str, norm: Norm, role: Role, layer: int | None, width: int) -> str:
+        graph, path = self.graph, role.path(layer)
+        if norm.weight:
+            weight = graph.weight(self.binding.tensor(role, layer), DType.F32)
+            if norm.unit_offset:
+                weight = graph.node("Add", [weight, self.scalar(1.0, DType.F32)], f"{path}/weight")
+        else:
+            weight = graph.constant(f"ones_{width}", np.ones(width, np.float32))
+        if norm.kind is NormKind.RMS:
+            return graph.node("RMSNormalization", [x, weight], path, axis=-1, epsilon=norm.epsilon)
+        inputs = [x, weight]
+        if norm.bias:
+            inputs.append(graph.weight(self.binding.tensor(role, layer, BIAS), DType.F32))
+        return graph.node("LayerNormalization", inputs, path, axis=-1, epsilon=norm.epsilon)
+
+    def scalar(self, value: float, dtype: DType | None = None) -> str:
+        """A constant of the network's type, or of `dtype`."""
+        dtype = dtype or self.dtype
+        return self.graph.scalar(value, dtype)
+
+    def scaled(self, x: str, factor: float, path: str) -> str:
+        """x * factor; x itself where the factor is 1."""
+        return x if factor == 1.0 else self.graph.node("Mul", [x, self.scalar(factor)], path)
+
+    def soft_capped(self, x: str, cap: float | None, path: str, dtype: DType | None = None) -> str:
+        """cap * tanh(x / cap); x itself where there is no cap."""
+        if cap is None:
+            return x
+        value = self.scalar(cap, dtype)
+        turned = self.graph.node("Tanh", [self.graph.node("Div", [x, value], path)], path)
+        return self.graph.node("Mul", [turned, value], path)
+
+    def activation(self, x: str, function: Activation, path: str) -> str:
+        graph = self.graph
+        if function is Activation.SILU:
+            return graph.node("Mul", [x, graph.node("Sigmoid", [x], path)], path)
+        if function is Activation.QUICK_GELU:
+            slope = graph.node("Mul", [x, self.scalar(QUICK_GELU)], f"{path}/slope")
+            return graph.node("Mul", [x, graph.node("Sigmoid", [slope], path)], path)
+        if function is Activation.RELU:
+            return graph.node("Relu", [x], path)
+        if function is Activation.RELU_SQUARED:
+            y = graph.node("Relu", [x], path)
+            return graph.node("Mul", [y, y], path)
+        approximate = "tanh" if function is Activation.GELU_TANH else "none"
+        return graph.node("Gelu", [x], path, approximate=approximate)
+
+    def gated(self, gate: str, up: str, function: Activation, path: str) -> str:
+        """activation(gate) * up, or GPT-OSS's clamped form of it."""
+        graph = self.graph
+        if function is not Activation.CLAMPED_SWIGLU:
+            return graph.node("Mul", [self.activation(gate, function, f"{path}/act"), up], f"{path}/gated")
+        high, low = self.scalar(CLAMPED_SWIGLU_LIMIT), self.scalar(-CLAMPED_SWIGLU_LIMIT)
+        gate = graph.node("Min", [gate, high], f"{path}/gate")
+        up = graph.node("Clip", [up, low, high], f"{path}/up")
+        up = graph.node("Add", [up, self.scalar(1.0)], f"{path}/up")
+        return graph.node("Mul", [self.activation(gate, Activation.QUICK_GELU, f"{path}/act"), up], f"{path}/gated")
+
+    def reshape(self, x: str, shape: list[int], path: str) -> str:
+        name = "shape_" + "_".join("n" if size < 0 else str(size) for size in shape)
+        return self.graph.node("Reshape", [x, self.graph.constant(name, shape)], path)
+
+    def split(self, x: str, sizes: list[int], axis: int, path: str) -> list[str]:
+        """x cut along `axis` into parts of these sizes."""
+        return self.graph.split(x, sizes, axis, path)
