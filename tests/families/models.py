@@ -27,6 +27,9 @@ def random_model(config: Any, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(torch.float32).eval()
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.copy_(0.1 * torch.randn_like(buffer))
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1 and name.endswith("weight"):
                 mean = 0.0 if config.model_type in UNIT_OFFSET else 1.0

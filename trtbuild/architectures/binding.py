@@ -190,7 +190,7 @@ def bind(checkpoint: Checkpoint, recipe: Recipe, spec: DecoderSpec) -> Binding:
             )
         bound[name] = ref
     tied_copy = recipe.tensor(Role.HEAD, WEIGHT, prefix) if spec.tied_embeddings and Role.HEAD in recipe.names else None
-    ignored = re.compile(recipe.ignored) if recipe.ignored else None
+    ignored = re.compile(recipe.ignored.replace("{layers}", str(len(spec.layers)))) if recipe.ignored else None
     for name in checkpoint.tensors:
         if name in bound or name == tied_copy or BUFFERS.search(name) or (ignored and ignored.search(name)):
             continue

@@ -79,6 +79,10 @@ class ConfigReader:
         value = self.optional(name, list)
         return None if value is None else tuple(str(item) for item in value)
 
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        value = self.optional(name, list)
+        return None if value is None else tuple(int(self._typed(name, item, int)) for item in value)
+
     def refuse(self, what: str, do: str) -> InputError:
         """An InputError about this config, for the caller to raise."""
         return InputError(f"{self._where}: {what}. {do}")

@@ -80,7 +80,8 @@ class Recipe:
     transposed: frozenset[Role] = frozenset()
     """Projections stored as [in, out]."""
     ignored: str | None = None
-    """A regular expression for tensors in the files that the model's own code leaves out too."""
+    """A regular expression for tensors in the files that the model's own code leaves out too; `{layers}` stands for how
+    many layers there are, which is the index of the first that is none."""
 
     def tensor(self, role: Role, kind: str, prefix: str, layer: int | None = None, copy: int | None = None) -> str:
         """The checkpoint's name of a role's tensor of `kind`."""

@@ -152,13 +152,14 @@ class _Author:
         if spec.embedding_width is not None:
             y = net.linear(y, Role.PROJECT_OUT)
         role = Role.EMBEDDING if spec.tied_embeddings else Role.HEAD
-        matrix = self.binding.matrix(role)
-        y = graph.node("MatMul", [y, net.matrix(matrix, path)], path)
+        matrix = net.matrix(self.binding.matrix(role), path)
+        y = graph.node("MatMul", [y, matrix], path)
         if self.options.dtype is not DType.F32:
             y = graph.cast(y, DType.F32, "logits")
         if spec.head_normalised:
-            weight = graph.weight(matrix.parts[0], DType.F32)
-            norms = graph.node("ReduceL2", [weight, graph.constant("one", [1])], f"{path}/norms", keepdims=0)
+            if self.options.dtype is not DType.F32:
+                matrix = graph.cast(matrix, DType.F32, f"{path}/norms")
+            norms = graph.node("ReduceL2", [matrix, graph.constant("zero", [0])], f"{path}/norms", keepdims=0)
             y = graph.node("Div", [y, norms], f"{path}/normalised")
         bias = self.binding.tensor(Role.HEAD, kind="bias") if spec.head_bias else None
         if bias is not None:

@@ -10,6 +10,7 @@ from trtbuild.architectures.spec import Experts, GateLayout, GroupScore, Mlp, Ro
 from trtbuild.architectures.weights import DENSE, EXPERT, SHARED, MlpRoles
 from trtbuild.dtypes import DType
 from trtbuild.graph.network import Network
+from trtbuild.graph.positions import MASKED
 
 
 def mlp(net: Network, spec: Mlp | Experts, layer: int, x: str) -> str:
@@ -156,7 +157,7 @@ def _routes(net: Network, spec: Experts, layer: int, x: str) -> str:
 
 
 def _within_kept_groups(net: Network, router: Router, count: int, choice: str, path: str) -> str:
-    """The scores with those of experts outside the best groups set to 0."""
+    """The scores with those of experts outside the best groups out of the running."""
     graph, size = net.graph, count // router.groups
     grouped = net.reshape(choice, [0, 0, router.groups, size], path)
     axis = graph.constant("axis_3", [3])
@@ -171,4 +172,6 @@ def _within_kept_groups(net: Network, router: Router, count: int, choice: str, p
     own = graph.constant(f"indices_{router.groups}", np.arange(router.groups).reshape(-1, 1))
     same = graph.cast(graph.node("Equal", [own, kept], f"{path}/kept"), DType.F32, f"{path}/mask")
     mask = graph.node("ReduceSum", [same, axis], f"{path}/mask")
-    return net.reshape(graph.node("Mul", [grouped, mask], f"{path}/mask"), [0, 0, count], f"{path}/mask")
+    allowed = graph.node("Greater", [mask, net.scalar(0.0, DType.F32)], f"{path}/mask")
+    masked = graph.node("Where", [allowed, grouped, net.scalar(MASKED, DType.F32)], f"{path}/mask")
+    return net.reshape(masked, [0, 0, count], f"{path}/mask")

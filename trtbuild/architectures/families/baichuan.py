@@ -1,0 +1,47 @@
+"""Baichuan 1 and 2, 7B (RoPE) and 13B (ALiBi). The hub keeps their code beside the weights; none of it is run."""
+
+from __future__ import annotations
+
+from trtbuild.architectures.alibi import alibi_slopes
+from trtbuild.architectures.config_reader import ConfigReader
+from trtbuild.architectures.families.llama import NAMES
+from trtbuild.architectures.reading import read_activation, read_heads, read_rms_norm
+from trtbuild.architectures.recipe import Recipe, Role
+from trtbuild.architectures.rope_spec import Rope
+from trtbuild.architectures.spec import Attention, DecoderSpec, Layer, Mlp, QkvLayout
+
+BAICHUAN_1_VOCABULARY = 64_000
+"""No field tells Baichuan 1 from 2; this does, and Baichuan 2's is of 125696."""
+
+
+def read_baichuan(config: ConfigReader) -> DecoderSpec:
+    """7B's code reads `max_position_embeddings` and rotates; 13B's reads only `model_max_length` and has ALiBi."""
+    heads = read_heads(config, kv_heads=None)
+    positions = config.optional("max_position_embeddings", int)
+    rope = None if positions is None else Rope(10_000.0, heads.head_dim)
+    longest = config.integer("model_max_length", positions)
+    for training_only in ("z_loss_weight", "gradient_checkpointing"):
+        config.has(training_only)
+    mlp, layers = Mlp(config.integer("intermediate_size"), read_activation(config)), config.integer("num_hidden_layers")
+    vocabulary = config.integer("vocab_size")
+    return DecoderSpec(
+        model_type=config.text("model_type"),
+        hidden=config.integer("hidden_size"),
+        vocab_size=vocabulary,
+        max_positions=longest,
+        layers=tuple(Layer(mlp, rope) for _ in range(layers)),
+        attention=Attention(
+            heads=heads.heads,
+            kv_heads=heads.heads,
+            head_dim=heads.head_dim,
+            scale=heads.scale,
+            layout=QkvLayout.BLOCKS,
+            alibi=alibi_slopes(heads.heads) if rope is None else None,
+        ),
+        norm=read_rms_norm(config),
+        tied_embeddings=config.flag("tie_word_embeddings", False),
+        head_normalised=vocabulary != BAICHUAN_1_VOCABULARY,
+    )
+
+
+RECIPES = (Recipe(("baichuan",), read_baichuan, {**NAMES, Role.QKV: "layers.{}.self_attn.W_pack"}),)
