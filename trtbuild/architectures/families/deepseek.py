@@ -81,7 +81,9 @@ def _spec(config: ConfigReader, router: Router, *, first_dense: int, interleaved
         raise config.refuse("'moe_layer_freq' is not 1", "Only experts in every layer past the dense ones are known.")
     heads, bias = config.integer("num_attention_heads"), config.flag("attention_bias", False)
     if config.integer("num_key_value_heads", heads) != heads:
-        raise config.refuse("'num_key_value_heads' differs from 'num_attention_heads'", "Latent attention has no groups.")
+        raise config.refuse(
+            "'num_key_value_heads' differs from 'num_attention_heads'", "Latent attention has no groups."
+        )
     content, rotated = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
     rope = read_rope(config, rotated, interleaved=interleaved)
     activation = read_activation(config)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trtbuild.architectures.config_reader import ConfigReader
-from trtbuild.architectures.families.llama import NAMES, llama_spec
+from trtbuild.architectures.families.llama import NAMES, change_attention, llama_spec
 from trtbuild.architectures.reading import FULL, SLIDING, read_windows
 from trtbuild.architectures.recipe import BIAS, WEIGHT, Recipe, Role
 from trtbuild.architectures.spec import (
     Activation,
-    Attention,
     DecoderSpec,
     Experts,
     GateLayout,
@@ -29,15 +28,11 @@ def read_gpt_oss(config: ConfigReader) -> DecoderSpec:
     for doubled in ("initial_context_length", "experts_per_token", "router_aux_loss_coef", "output_router_logits"):
         config.has(doubled)
     spec = llama_spec(config, qkv_bias=bias, output_bias=bias, windows=windows)
-    assert isinstance(spec.attention, Attention)
     mlp = Mlp(config.integer("intermediate_size"), Activation.CLAMPED_SWIGLU, GateLayout.INTERLEAVED, bias=True)
     router = Router(RouterScore.SOFTMAX, config.integer("num_experts_per_tok", 4), normalise=True, bias=True)
     experts = Experts(config.integer("num_local_experts"), mlp, router)
-    return replace(
-        spec,
-        attention=replace(spec.attention, sinks=True),
-        layers=tuple(replace(layer, mlp=experts) for layer in spec.layers),
-    )
+    spec = replace(spec, layers=tuple(replace(layer, mlp=experts) for layer in spec.layers))
+    return change_attention(spec, sinks=True)
 
 
 RECIPES = (

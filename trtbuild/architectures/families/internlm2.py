@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trtbuild.architectures.config_reader import ConfigReader
-from trtbuild.architectures.families.llama import NAMES, llama_spec
+from trtbuild.architectures.families.llama import NAMES, change_attention, llama_spec
 from trtbuild.architectures.recipe import Recipe, Role
-from trtbuild.architectures.spec import Attention, DecoderSpec, QkvLayout
+from trtbuild.architectures.spec import DecoderSpec, QkvLayout
 
 
 def read_internlm2(config: ConfigReader) -> DecoderSpec:
     bias = config.flag("bias", True)
-    spec = llama_spec(config, qkv_bias=bias, output_bias=bias)
-    assert isinstance(spec.attention, Attention)
-    return replace(spec, attention=replace(spec.attention, layout=QkvLayout.GROUPS))
+    return change_attention(llama_spec(config, qkv_bias=bias, output_bias=bias), layout=QkvLayout.GROUPS)
 
 
 RECIPES = (

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from trtbuild.architectures.config_reader import ConfigReader
 from trtbuild.architectures.reading import read_activation, read_heads, read_layer_types, read_rms_norm
 from trtbuild.architectures.recipe import Recipe, Role
 from trtbuild.architectures.rope import extended_positions, read_rope
-from trtbuild.architectures.spec import Attention, DecoderSpec, Layer, Mlp, QkNorm
+from trtbuild.architectures.rope_spec import Rope
+from trtbuild.architectures.spec import Attention, DecoderSpec, Layer, Mlp, Norm, QkNorm
 
 NAMES = {
     Role.EMBEDDING: "embed_tokens",
@@ -71,11 +75,20 @@ def llama_spec(
     mlp_bias: bool = False,
     qk_norm: bool = False,
     windows: tuple[int | None, ...] | None = None,
+    norm: Norm | None = None,
+    rope: Rope | None = None,
+    mlp: Mlp | None = None,
+    tied: bool = False,
 ) -> DecoderSpec:
-    """The family's common shape; `dataclasses.replace` turns it into that of its relatives."""
-    layers, heads, norm = config.integer("num_hidden_layers"), read_heads(config), read_rms_norm(config)
-    rope = read_rope(config, heads.head_dim)
-    mlp = Mlp(config.integer("intermediate_size"), read_activation(config), bias=mlp_bias)
+    """The family's common shape; `dataclasses.replace` turns it into that of its relatives.
+
+    `norm`, `rope` and `mlp` are those of relatives that read them otherwise, `tied` what `tie_word_embeddings` means
+    where it is not said.
+    """
+    layers, heads = config.integer("num_hidden_layers"), read_heads(config)
+    norm = norm or read_rms_norm(config)
+    rope = rope or read_rope(config, heads.head_dim)
+    mlp = mlp or Mlp(config.integer("intermediate_size"), read_activation(config), bias=mlp_bias)
     return DecoderSpec(
         model_type=config.text("model_type"),
         hidden=config.integer("hidden_size"),
@@ -92,8 +105,14 @@ def llama_spec(
             qk_norm=QkNorm(norm) if qk_norm else None,
         ),
         norm=norm,
-        tied_embeddings=config.flag("tie_word_embeddings", False),
+        tied_embeddings=config.flag("tie_word_embeddings", tied),
     )
+
+
+def change_attention(spec: DecoderSpec, **changes: Any) -> DecoderSpec:
+    """The spec with fields of its grouped attention replaced."""
+    assert isinstance(spec.attention, Attention)
+    return replace(spec, attention=replace(spec.attention, **changes))
 
 
 RECIPES = (
