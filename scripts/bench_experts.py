@@ -13,9 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,6 +38,10 @@ def median_ms(run: Callable[[], object], runs: int) -> float:
         run()
         times.append(time.perf_counter() - started)
     return 1000 * statistics.median(times[1:])
+
+
+def whole_prompt(decoder: Decoder, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    return decoder.step(tokens[None], [0])
 
 
 def main() -> None:
@@ -59,12 +65,12 @@ def main() -> None:
         quantised = quantize_to_int4(binding, Int4Options(DType.F32), Path(place) / "int4.safetensors", {})
         save_graph(author_decoder(quantised.binding, options, quantised.int4), Path(place) / "int4" / "model.onnx")
         print(f"{arguments.chosen} of {arguments.experts} experts {'':10} {'1 token':>10} {'128 tokens':>11}")
-        rows: dict[str, Callable[[np.ndarray], object]] = {"transformers, FP32, the chosen": reference.logits}
+        rows: dict[str, Callable[[NDArray[np.int64]], object]] = {"transformers, FP32, the chosen": reference.logits}
         for name in ("fp32", "int4"):
             decoder = Decoder(Path(place) / name / "model.onnx")
-            rows[f"ONNX Runtime, {name.upper()}, all"] = lambda tokens, d=decoder: d.step(tokens[None], [0])
+            rows[f"ONNX Runtime, {name.upper()}, all"] = partial(whole_prompt, decoder)
         for label, run in rows.items():
-            times = [median_ms(lambda n=n, run=run: run(np.arange(3, 3 + n)), arguments.runs) for n in (1, 128)]
+            times = [median_ms(partial(run, np.arange(3, 3 + n)), arguments.runs) for n in (1, 128)]
             print(f"{label:32} {times[0]:7.1f} ms {times[1]:8.1f} ms")
 
 

@@ -25,11 +25,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench_export import CACHE, environment  # noqa: E402
 from synthetic_checkpoint import tensors_of, write_checkpoint  # noqa: E402
+
 from tests.families.case import Case, Real, all_cases, all_real  # noqa: E402
 from tests.families.models import save_checkpoint  # noqa: E402
 
 TRTBUILD = str(Path(sys.executable).parent / "trtbuild")
 SHARD_BYTES = 5e9
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
+"""What config.json files call their number of layers."""
 
 
 def peak_megabytes(pid: int) -> float:
@@ -73,10 +76,8 @@ def sizes(only: str, runs: int) -> None:
             layers = next(
                 real.config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in real.config
             )
-            print(
-                f"{real.name:28} {gigabytes:7.1f} GB {seconds:6.2f} s {megabytes:5.0f} MB {nodes:7} {nodes / layers:8.1f}",
-                flush=True,
-            )
+            row = f"{gigabytes:7.1f} GB {seconds:6.2f} s {megabytes:5.0f} MB {nodes:7} {nodes / layers:8.1f}"
+            print(f"{real.name:28} {row}", flush=True)
 
 
 def exporters() -> dict[str, list[str]]:
@@ -111,7 +112,7 @@ def nodes_per_layer(case: Case, command: list[str], tokenizer: Path) -> str:
     counts = []
     for layers in (2, 4):
         with tempfile.TemporaryDirectory(dir=CACHE) as place:
-            field = next((name for name in ("n_layer", "n_layers") if name in case.fields), "num_hidden_layers")
+            field = next((name for name in LAYERS if name in case.fields), "num_hidden_layers")
             grown = replace(case, fields={**case.fields, field: layers})
             save_checkpoint(grown, Path(place) / "model", tokenizer)
             counts.append(count_nodes(command, Path(place) / "model", Path(place) / "out"))

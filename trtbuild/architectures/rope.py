@@ -44,16 +44,18 @@ def read_rope(
     layer_type: str | None = None,
     interleaved: bool = False,
     partial: float | None = None,
+    default_partial: float = 1.0,
     default_theta: float | None = None,
     extra: frozenset[str] = frozenset(),
 ) -> Rope:
     """The rotary embedding that config.json describes.
 
     `layer_type` picks its own entry where `rope_parameters` has one for each type of layer. `partial` is the rotated
-    share of a head for families that name it otherwise than `partial_rotary_factor`. `default_theta` is the base of
-    families whose files leave it unsaid; of any other family, only Llama 2's files written by transformers before 4.33
-    may. `extra` names parameters that the recipe reads by itself. Raises InputError where neither form is there, both
-    are and disagree, the kind is unknown, or a parameter is missing, unknown or not a positive number.
+    share of a head for families that name it otherwise than `partial_rotary_factor`, `default_partial` that of families
+    whose files may leave it unsaid, `default_theta` the base of such families; of any other, only Llama 2's files
+    written by transformers before 4.33 may. `extra` names parameters that the recipe reads by itself. Raises InputError
+    where neither form is there, both are and disagree, the kind is unknown, or a parameter is missing, unknown or not a
+    positive number.
     """
     parameters = rope_parameters(config, layer_type)
     base = config.number("rope_theta")
@@ -92,7 +94,7 @@ def read_rope(
         share = _number(config, parameters, "partial_rotary_factor")
     if partial is not None:
         share = partial
-    rotary_dim = int(head_dim * (1.0 if share is None else share))
+    rotary_dim = int(head_dim * (default_partial if share is None else share))
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise config.refuse(
             f"RoPE would rotate {rotary_dim} of a head's {head_dim} elements", "It must be an even number of them."
@@ -132,7 +134,9 @@ def inverse_frequencies(rope: Rope, *, long: bool = False) -> NDArray[np.float64
     3.2. LongRoPE's `long` factors are for sequences of more than `original_positions` tokens; dynamic NTK's are those
     of shorter ones.
     """
-    frequencies = rope.theta ** -(np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim)
+    frequencies: NDArray[np.float64] = rope.theta ** -(
+        np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim
+    )
     scaling = rope.scaling
     if isinstance(scaling, LinearScaling):
         return frequencies / scaling.factor
@@ -143,7 +147,7 @@ def inverse_frequencies(rope: Rope, *, long: bool = False) -> NDArray[np.float64
     if isinstance(scaling, YarnScaling):
         return _blend(frequencies, scaling.factor, 1 - _yarn_ramp(rope, scaling))
     if isinstance(scaling, LongRopeScaling):
-        return frequencies / np.asarray(scaling.long_factors if long else scaling.short_factors)
+        return frequencies / np.asarray(scaling.long_factors if long else scaling.short_factors, np.float64)
     return frequencies
 
 
@@ -199,7 +203,10 @@ def _read_scaling(config: ConfigReader, kind: str, parameters: Mapping[str, Any]
     factor = optional("factor") or trained / original
     attention_factor = optional("attention_factor")
     if kind == "yarn":
-        mscale, mscale_all_dim = optional("mscale"), optional("mscale_all_dim")
+        # Devstral 2 has a 0 here, which to transformers is as good as nothing.
+        mscale, mscale_all_dim = (
+            number(name) if parameters.get(name) else None for name in ("mscale", "mscale_all_dim")
+        )
         if attention_factor is None:
             attention_factor = yarn_magnitude(factor)
             if mscale is not None and mscale_all_dim is not None:

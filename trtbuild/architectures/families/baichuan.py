@@ -10,8 +10,8 @@ from trtbuild.architectures.recipe import Recipe, Role
 from trtbuild.architectures.rope_spec import Rope
 from trtbuild.architectures.spec import Attention, DecoderSpec, Layer, Mlp, QkvLayout
 
-BAICHUAN_1_VOCABULARY = 64_000
-"""No field tells Baichuan 1 from 2; this does, and Baichuan 2's is of 125696."""
+VOCABULARIES = {64_000: False, 125_696: True}
+"""No field says whether the head is normalised, which is what sets Baichuan 2 apart; its vocabulary does."""
 
 
 def read_baichuan(config: ConfigReader) -> DecoderSpec:
@@ -20,10 +20,17 @@ def read_baichuan(config: ConfigReader) -> DecoderSpec:
     positions = config.optional("max_position_embeddings", int)
     rope = None if positions is None else Rope(10_000.0, heads.head_dim)
     longest = config.integer("model_max_length", positions)
-    for training_only in ("z_loss_weight", "gradient_checkpointing"):
-        config.has(training_only)
+    config.has("gradient_checkpointing")
     mlp, layers = Mlp(config.integer("intermediate_size"), read_activation(config)), config.integer("num_hidden_layers")
     vocabulary = config.integer("vocab_size")
+    # Only Baichuan 2's code has the weight of this term of the loss, and files that transformers wrote name it.
+    normalised = VOCABULARIES.get(vocabulary, True if config.has("z_loss_weight") else None)
+    if normalised is None:
+        raise config.refuse(
+            f"a vocabulary of {vocabulary} does not tell Baichuan 1 (64000) from Baichuan 2 (125696)",
+            'If it is Baichuan 2, add "z_loss_weight": 0 to the file, as its own has.',
+        )
+    config.has("z_loss_weight")
     return DecoderSpec(
         model_type=config.text("model_type"),
         hidden=config.integer("hidden_size"),
@@ -40,7 +47,7 @@ def read_baichuan(config: ConfigReader) -> DecoderSpec:
         ),
         norm=read_rms_norm(config),
         tied_embeddings=config.flag("tie_word_embeddings", False),
-        head_normalised=vocabulary != BAICHUAN_1_VOCABULARY,
+        head_normalised=normalised,
     )
 
 

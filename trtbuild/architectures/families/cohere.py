@@ -46,6 +46,6 @@ def _spec(config: ConfigReader, windows: tuple[int | None, ...]) -> DecoderSpec:
     return replace(spec, wiring=Wiring.PARALLEL_ONE_NORM, logits_scale=config.real("logit_scale", 0.0625))
 
 
-COHERE_NAMES = {role: name for role, name in NAMES.items() if role is not Role.MLP_NORM}
+COHERE_NAMES: dict[Role, str] = {role: name for role, name in NAMES.items() if role is not Role.MLP_NORM}
 
 RECIPES = (Recipe(("cohere",), read_cohere, COHERE_NAMES), Recipe(("cohere2",), read_cohere2, COHERE_NAMES))

@@ -127,7 +127,7 @@ def _yarn_sharpening(config: ConfigReader) -> float:
     return yarn_magnitude(float(factor), float(mscale)) ** 2 if mscale and factor else 1.0
 
 
-NAMES_V2 = {
+NAMES_V2: dict[Role, str] = {
     **{role: name for role, name in NAMES.items() if role not in (Role.K, Role.V, Role.Q_NORM, Role.K_NORM)},
     Role.Q_DOWN: "layers.{}.self_attn.q_a_proj",
     Role.Q_DOWN_NORM: "layers.{}.self_attn.q_a_layernorm",
