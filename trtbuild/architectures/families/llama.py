@@ -79,13 +79,14 @@ def llama_spec(
     rope: Rope | None = None,
     mlp: Mlp | None = None,
     tied: bool = False,
+    head_dim: int | None = None,
 ) -> DecoderSpec:
     """The family's common shape; `dataclasses.replace` turns it into that of its relatives.
 
-    `norm`, `rope` and `mlp` are those of relatives that read them otherwise, `tied` what `tie_word_embeddings` means
-    where it is not said.
+    `norm`, `rope` and `mlp` are those of relatives that read them otherwise; `tied` and `head_dim` are what
+    `tie_word_embeddings` and `head_dim` mean where they are not said.
     """
-    layers, heads = config.integer("num_hidden_layers"), read_heads(config)
+    layers, heads = config.integer("num_hidden_layers"), read_heads(config, head_dim=head_dim)
     norm = norm or read_rms_norm(config)
     rope = rope or read_rope(config, heads.head_dim)
     mlp = mlp or Mlp(config.integer("intermediate_size"), read_activation(config), bias=mlp_bias)
