@@ -75,7 +75,7 @@ def tensors_of(config: Mapping[str, Any]) -> list[tuple[str, Shape]]:
     """Name and shape of each tensor that a model with this config.json has, in the order of the layers."""
     recipe = recipes()[config["model_type"]]
     spec = recipe.read(ConfigReader(config, "config.json"))
-    return [(name, shape) for name, (_, shape) in expected_tensors(spec, recipe, recipe.prefixes[0]).items()]
+    return [(name, shape) for name, (_, shape) in expected_tensors(spec, recipe.of(spec), recipe.prefixes[0]).items()]
 
 
 def write_checkpoint(folder: Path, config: Mapping[str, Any], *, shards: int, seed: int | None = None) -> int:

@@ -33,6 +33,8 @@ class Case:
     fields: Mapping[str, Any] = field(default_factory=dict)
     save: Callable[[Path], None] | None = None
     logits: Callable[[Path, NDArray[np.int64]], NDArray[np.float32]] | None = None
+    attention: str = "eager"
+    """transformers' form of attention that is the reference."""
     lengths: tuple[int, int, int] = (5, 17, 30)
     """Tokens of the three prompts that are decoded together, each by twelve more."""
     prompt: int = 24

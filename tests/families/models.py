@@ -36,7 +36,7 @@ def random_model(config: Any, seed: int = 0) -> Any:
                 parameter.copy_(mean + 0.1 * torch.randn_like(parameter))
             elif parameter.ndim == 1:
                 parameter.copy_(0.5 * torch.randn_like(parameter))
-            elif "lm_head" in name or "embed" in name:
+            elif any(part in name for part in ("lm_head", "embed", "wte")):
                 parameter.copy_(torch.randn_like(parameter))
             else:
                 parameter.copy_(torch.randn_like(parameter) * 1.5 / parameter.shape[-1] ** 0.5)
@@ -80,7 +80,7 @@ class Reference:
 
         if self._model is None:
             self._model = AutoModelForCausalLM.from_pretrained(
-                self.folder, dtype=torch.float32, attn_implementation="eager"
+                self.folder, dtype=torch.float32, attn_implementation=self.case.attention
             ).eval()
         return self._model
 

@@ -18,5 +18,5 @@ def test_parameters_are_as_many_as_published(real: Real) -> None:
     recipe = recipes()[real.config["model_type"]]
     spec = recipe.read(config)
     config.check_all_read(())
-    tensors = expected_tensors(spec, recipe, recipe.prefixes[0])
+    tensors = expected_tensors(spec, recipe.of(spec), recipe.prefixes[0])
     assert sum(prod(shape) for _, shape in tensors.values()) == real.parameters

@@ -43,4 +43,4 @@ def read_decoder(checkpoint: Checkpoint, ignore: Collection[str] = ()) -> Bindin
         )
     spec = recipe.read(config)
     config.check_all_read(ignore)
-    return bind(checkpoint, recipe, spec)
+    return bind(checkpoint, recipe.of(spec), spec)

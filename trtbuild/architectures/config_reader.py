@@ -12,10 +12,12 @@ T = TypeVar("T")
 
 INERT = frozenset(
     """
-    architectures attention_dropout attn_implementation auto_map
-    bos_token_id chunk_size_feed_forward decoder_start_token_id diversity_penalty dtype early_stopping
+    architectures attention_dropout attention_probs_dropout_prob attn_implementation auto_map bad_words_ids
+    begin_suppress_tokens bos_token_id chunk_size_feed_forward decoder_start_token_id diversity_penalty dtype
+    early_stopping
     encoder_no_repeat_ngram_size eos_token_id finetuning_task forced_bos_token_id forced_eos_token_id
-    gradient_checkpointing hidden_dropout id2label initializer_range is_decoder is_encoder_decoder is_llama_config
+    gradient_checkpointing hidden_dropout hidden_dropout_prob id2label initializer_range
+    is_decoder is_encoder_decoder is_llama_config
     label2id length_penalty max_length min_length model_type num_beam_groups num_beams
     num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix pretraining_tp
     problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
@@ -30,6 +32,10 @@ name begins with an underscore.
 
 `rope_interleaved` is in SmolLM's files; transformers reads it nowhere.
 """
+
+
+def is_inert(name: str) -> bool:
+    return name in INERT or name.startswith("_")
 
 
 class ConfigReader:
@@ -66,6 +72,10 @@ class ConfigReader:
         self._read.add(name)
         return name in self._config
 
+    def pass_over(self, *names: str) -> None:
+        """Count these as read: whatever they say, this family's forward pass is the same."""
+        self._read.update(names)
+
     def mapping(self, name: str) -> Mapping[str, Any] | None:
         return self.optional(name, dict)
 
@@ -93,8 +103,7 @@ class ConfigReader:
             name: value
             for name, value in self._config.items()
             if name not in self._read
-            and name not in INERT
-            and not name.startswith("_")
+            and not is_inert(name)
             and name not in ignore
             and value not in (None, False, [], {}, "", 0, 0.0)
         }

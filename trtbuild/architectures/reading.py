@@ -63,6 +63,22 @@ def read_heads(
     return Heads(count, groups, dim)
 
 
+def read_either(config: ConfigReader, *names: str, default: int | None = None) -> int:
+    """The integer that goes by one of these names; raise InputError if two of them disagree, or all are missing."""
+    values = {name: value for name in names if (value := config.optional(name, int)) is not None}
+    if len(set(values.values())) > 1:
+        raise config.refuse(f"{' and '.join(map(repr, values))} disagree", "Correct the file.")
+    return next(iter(values.values())) if values else config.integer(names[0], default)
+
+
+def read_width_and_heads(config: ConfigReader, width: tuple[str, ...], heads: tuple[str, ...]) -> tuple[int, int]:
+    """The model's width and its heads under any of these names; raise InputError if heads do not divide the width."""
+    hidden, count = read_either(config, *width), read_either(config, *heads)
+    if count < 1 or hidden % count:
+        raise config.refuse(f"{width[0]} {hidden} is not a multiple of {count} heads", "Correct the file.")
+    return hidden, count
+
+
 def read_activation(config: ConfigReader, field: str = "hidden_act", default: str | None = "silu") -> Activation:
     """The activation that `field` names as transformers does."""
     name = config.text(field, default)

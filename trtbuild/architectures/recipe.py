@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trtbuild.architectures.config_reader import ConfigReader
@@ -79,9 +79,15 @@ class Recipe:
     """Whole names, without the prefix, of tensors that do not end in `.weight` or `.bias`."""
     transposed: frozenset[Role] = frozenset()
     """Projections stored as [in, out]."""
+    renamed: Callable[[DecoderSpec], Mapping[Role, str]] | None = None
+    """Names that depend on the spec."""
     ignored: str | None = None
     """A regular expression for tensors in the files that the model's own code leaves out too; `{layers}` stands for how
     many layers there are, which is the index of the first that is none."""
+
+    def of(self, spec: DecoderSpec) -> Recipe:
+        """The recipe with the names that this spec's tensors have."""
+        return self if self.renamed is None else replace(self, names={**self.names, **self.renamed(spec)}, renamed=None)
 
     def tensor(self, role: Role, kind: str, prefix: str, layer: int | None = None, copy: int | None = None) -> str:
         """The checkpoint's name of a role's tensor of `kind`."""

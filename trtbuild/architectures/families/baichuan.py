@@ -20,7 +20,7 @@ def read_baichuan(config: ConfigReader) -> DecoderSpec:
     positions = config.optional("max_position_embeddings", int)
     rope = None if positions is None else Rope(10_000.0, heads.head_dim)
     longest = config.integer("model_max_length", positions)
-    config.has("gradient_checkpointing")
+    config.pass_over("gradient_checkpointing")
     mlp, layers = Mlp(config.integer("intermediate_size"), read_activation(config)), config.integer("num_hidden_layers")
     vocabulary = config.integer("vocab_size")
     # Only Baichuan 2's code has the weight of this term of the loss, and files that transformers wrote name it.
@@ -30,7 +30,7 @@ def read_baichuan(config: ConfigReader) -> DecoderSpec:
             f"a vocabulary of {vocabulary} does not tell Baichuan 1 (64000) from Baichuan 2 (125696)",
             'If it is Baichuan 2, add "z_loss_weight": 0 to the file, as its own has.',
         )
-    config.has("z_loss_weight")
+    config.pass_over("z_loss_weight")
     return DecoderSpec(
         model_type=config.text("model_type"),
         hidden=config.integer("hidden_size"),

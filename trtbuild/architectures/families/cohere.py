@@ -22,8 +22,7 @@ def read_cohere(config: ConfigReader) -> DecoderSpec:
 def read_cohere2(config: ConfigReader) -> DecoderSpec:
     """Layers with a window have RoPE, those without have no positions at all."""
     layers, pattern = config.integer("num_hidden_layers"), config.integer("sliding_window_pattern", 4)
-    for doubled in ("order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "cache_implementation"):
-        config.has(doubled)
+    config.pass_over("order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "cache_implementation")
     if config.flag("use_qk_norm", False):
         raise config.refuse("'use_qk_norm' is true", "transformers has no such norm in this family.")
     kinds = tuple(SLIDING if (index + 1) % pattern else FULL for index in range(layers))
@@ -37,8 +36,7 @@ def _spec(config: ConfigReader, windows: tuple[int | None, ...]) -> DecoderSpec:
     for always in ("use_parallel_block", "use_gated_activation"):
         if not config.flag(always, True):
             raise config.refuse(f"{always!r} is false", "No published model of the family has it so.")
-    for doubled in ("use_parallel_embedding", "use_embedding_sharing", "layer_switch", "model_max_length"):
-        config.has(doubled)
+    config.pass_over("use_parallel_embedding", "use_embedding_sharing", "layer_switch", "model_max_length")
     bias = config.flag("attention_bias", False)
     norm = read_layer_norm(config, "layer_norm_eps", 1e-5, bias=False)
     rope = read_rope(config, read_heads(config).head_dim, interleaved=True, default_theta=500_000.0)

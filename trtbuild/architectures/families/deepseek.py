@@ -59,8 +59,7 @@ def read_deepseek_v3(config: ConfigReader) -> DecoderSpec:
         group_score=GroupScore.BEST_TWO,
     )
     # A module that guesses a further token ahead, which decoding one by one leaves out.
-    for speculative in ("num_nextn_predict_layers", "num_mtp_layers"):
-        config.has(speculative)
+    config.pass_over("num_nextn_predict_layers", "num_mtp_layers")
     return _spec(
         config,
         router,
@@ -75,8 +74,7 @@ def _only(config: ConfigReader, field: str, value: str) -> None:
 
 
 def _spec(config: ConfigReader, router: Router, *, first_dense: int, interleaved: bool = True) -> DecoderSpec:
-    for inert in ("ep_size", "aux_loss_alpha", "seq_aux", "head_dim", "qk_head_dim", "output_router_logits"):
-        config.has(inert)
+    config.pass_over("ep_size", "aux_loss_alpha", "seq_aux", "head_dim", "qk_head_dim", "output_router_logits")
     if config.integer("moe_layer_freq", 1) != 1:
         raise config.refuse("'moe_layer_freq' is not 1", "Only experts in every layer past the dense ones are known.")
     heads, bias = config.integer("num_attention_heads"), config.flag("attention_bias", False)

@@ -24,14 +24,14 @@ from trtbuild.architectures.spec import Activation, DecoderSpec, Mlp, NormPlace,
 def read_gemma(config: ConfigReader) -> DecoderSpec:
     """`hidden_act` "gelu" is what the first files say and means the tanh form, as `hidden_activation` says later."""
     given = read_activation(config, "hidden_activation" if config.optional("hidden_activation", str) else "hidden_act")
-    config.has("hidden_act")
+    config.pass_over("hidden_act")
     activation = Activation.GELU_TANH if given is Activation.GELU else given
     return _spec(config, activation, rope=read_rope(config, read_heads(config, head_dim=256).head_dim))
 
 
 def read_gemma2(config: ConfigReader) -> DecoderSpec:
     layers = config.integer("num_hidden_layers")
-    config.has("hidden_act")
+    config.pass_over("hidden_act")
     windows = read_windows(config, layers, tuple(FULL if index % 2 else SLIDING for index in range(layers)))
     activation = read_activation(config, "hidden_activation", "gelu_pytorch_tanh")
     rope = read_rope(config, read_heads(config, head_dim=256).head_dim)
@@ -76,8 +76,7 @@ def _gemma3_ropes(config: ConfigReader, head_dim: int) -> dict[str, Rope]:
 def _spec(
     config: ConfigReader, activation: Activation, rope: Rope, windows: tuple[int | None, ...] | None = None
 ) -> DecoderSpec:
-    for inert in ("cache_implementation", "_sliding_window_pattern"):
-        config.has(inert)
+    config.pass_over("cache_implementation", "_sliding_window_pattern")
     if config.optional("use_bidirectional_attention", bool):
         raise config.refuse("'use_bidirectional_attention' is true", "That is an encoder, not a decoder.")
     bias = config.flag("attention_bias", False)

@@ -25,8 +25,7 @@ def read_gpt_oss(config: ConfigReader) -> DecoderSpec:
     for field, only in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
         if config.real(field, only) != only:
             raise config.refuse(f"{field!r} is {config.real(field)}", f"Only {only} is known.")
-    for doubled in ("initial_context_length", "experts_per_token", "router_aux_loss_coef", "output_router_logits"):
-        config.has(doubled)
+    config.pass_over("initial_context_length", "experts_per_token", "router_aux_loss_coef", "output_router_logits")
     spec = llama_spec(config, qkv_bias=bias, output_bias=bias, windows=windows)
     mlp = Mlp(config.integer("intermediate_size"), Activation.CLAMPED_SWIGLU, GateLayout.INTERLEAVED, bias=True)
     router = Router(RouterScore.SOFTMAX, config.integer("num_experts_per_tok", 4), normalise=True, bias=True)

@@ -13,8 +13,7 @@ from trtbuild.architectures.spec import DecoderSpec, Experts, Mlp, Router, Route
 def read_mixtral(config: ConfigReader) -> DecoderSpec:
     window = config.optional("sliding_window", int)
     spec = llama_spec(config, windows=(window,) * config.integer("num_hidden_layers"))
-    for training_only in ("router_aux_loss_coef", "output_router_logits", "router_jitter_noise"):
-        config.has(training_only)
+    config.pass_over("router_aux_loss_coef", "output_router_logits", "router_jitter_noise")
 
     def experts(mlp: Mlp) -> Experts:
         router = Router(RouterScore.SOFTMAX, config.integer("num_experts_per_tok", 2), normalise=True)

@@ -13,8 +13,7 @@ from trtbuild.architectures.spec import DecoderSpec, GateLayout, Mlp, QkNorm, Wi
 
 
 def read_phi(config: ConfigReader) -> DecoderSpec:
-    for dropout in ("embd_pdrop", "resid_pdrop"):
-        config.has(dropout)
+    config.pass_over("embd_pdrop", "resid_pdrop")
     norm, activation = read_layer_norm(config, "layer_norm_eps", 1e-5), read_activation(config, default="gelu_new")
     rope = read_rope(config, read_heads(config).head_dim, default_partial=0.5, default_theta=10_000.0)
     mlp = Mlp(config.integer("intermediate_size"), activation, GateLayout.NONE, bias=True)

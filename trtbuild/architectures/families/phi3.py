@@ -12,8 +12,7 @@ from trtbuild.architectures.spec import DecoderSpec, GateLayout, Mlp, QkvLayout
 
 
 def read_phi3(config: ConfigReader) -> DecoderSpec:
-    for dropout in ("embd_pdrop", "resid_pdrop"):
-        config.has(dropout)
+    config.pass_over("embd_pdrop", "resid_pdrop")
     for switch in ("full_attn_mod", "interpolate_factor"):  # in Phi-4-mini's files; transformers reads neither
         if config.integer(switch, 1) != 1:
             raise config.refuse(f"{switch!r} is not 1, as in every published file", "This model is not supported.")

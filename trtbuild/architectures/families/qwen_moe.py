@@ -20,16 +20,14 @@ def read_qwen2_moe(config: ConfigReader) -> DecoderSpec:
 def read_qwen3_moe(config: ConfigReader) -> DecoderSpec:
     layers, bias = config.integer("num_hidden_layers"), config.flag("attention_bias", False)
     window = config.optional("sliding_window", int) if config.flag("use_sliding_window", False) else None
-    for inert in ("sliding_window", "max_window_layers"):
-        config.has(inert)
+    config.pass_over("sliding_window", "max_window_layers")
     spec = llama_spec(config, qkv_bias=bias, output_bias=bias, qk_norm=True, windows=(window,) * layers)
     return _with_experts(config, spec, None)
 
 
 def _with_experts(config: ConfigReader, spec: DecoderSpec, shared: Mlp | None) -> DecoderSpec:
     """Experts in every `decoder_sparse_step`th layer but those of `mlp_only_layers`."""
-    for training_only in ("router_aux_loss_coef", "output_router_logits"):
-        config.has(training_only)
+    config.pass_over("router_aux_loss_coef", "output_router_logits")
     router = Router(
         RouterScore.SOFTMAX, config.integer("num_experts_per_tok"), normalise=config.flag("norm_topk_prob", False)
     )

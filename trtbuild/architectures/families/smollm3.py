@@ -12,7 +12,7 @@ from trtbuild.architectures.spec import DecoderSpec
 
 
 def read_smollm3(config: ConfigReader) -> DecoderSpec:
-    config.has("max_window_layers")  # copied from Qwen's files; transformers reads it nowhere
+    config.pass_over("max_window_layers")  # copied from Qwen's files; transformers reads it nowhere
     count, bias = config.integer("num_hidden_layers"), config.flag("attention_bias", False)
     rotated = _rotated(config, count)
     windows = _windows(config, rotated)

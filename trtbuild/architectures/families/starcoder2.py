@@ -11,11 +11,16 @@ from trtbuild.architectures.spec import DecoderSpec, GateLayout, Mlp
 
 def read_starcoder2(config: ConfigReader) -> DecoderSpec:
     bias = config.flag("use_bias", True)
-    for unread in (
-        "residual_dropout", "embedding_dropout", "mlp_type", "norm_type", "layer_norm_epsilon", "scale_attn_weights",
-        "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
-    ):  # fmt: skip
-        config.has(unread)
+    config.pass_over(
+        "residual_dropout",
+        "embedding_dropout",
+        "mlp_type",
+        "norm_type",
+        "layer_norm_epsilon",
+        "scale_attn_weights",
+        "attention_softmax_in_fp32",
+        "scale_attention_softmax_in_fp32",
+    )
     mlp = Mlp(
         config.integer("intermediate_size"), read_activation(config, default="gelu_pytorch_tanh"), GateLayout.NONE, bias
     )
