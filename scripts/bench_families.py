@@ -4,8 +4,8 @@
     python scripts/bench_families.py nodes [--only NAME]
 
 `sizes` writes each model of tests/families as a sparse checkpoint (it takes no disk) under .cache/ and exports it as a
-whole process. `nodes` exports each small random model of tests/families with two and with four layers, by trtbuild,
-onnxruntime-genai and optimum-onnx (each in an environment of its own, see bench_export.py), and halves the difference.
+whole process. `nodes` exports each small random model of tests/families with its layers once and twice, by trtbuild,
+onnxruntime-genai and optimum-onnx (each in an environment of its own, see bench_export.py), and divides the difference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench_export import CACHE, environment  # noqa: E402
 from synthetic_checkpoint import tensors_of, write_checkpoint  # noqa: E402
 
 from tests.families.case import Case, Real, all_cases, all_real  # noqa: E402
-from tests.families.models import save_checkpoint  # noqa: E402
+from tests.families.models import SMALL, save_checkpoint  # noqa: E402
 
 TRTBUILD = str(Path(sys.executable).parent / "trtbuild")
 SHARD_BYTES = 5e9
@@ -108,19 +108,26 @@ def count_nodes(command: list[str], model: Path, out: Path) -> int | None:
     return len(onnx.load(files[0], load_external_data=False).graph.node)
 
 
+def with_layers_twice(case: Case) -> tuple[Case, int]:
+    """The case with its layers, and what it says of each, once more; and how many that adds."""
+    field = next((name for name in LAYERS if name in case.fields), "num_hidden_layers")
+    layers = case.fields.get(field, SMALL["num_hidden_layers"])
+    fields = {
+        name: value * 2 if isinstance(value, list) and len(value) == layers else value
+        for name, value in case.fields.items()
+    }
+    return replace(case, fields={**fields, field: 2 * layers}), layers
+
+
 def nodes_per_layer(case: Case, command: list[str], tokenizer: Path) -> str:
+    twice, layers = with_layers_twice(case)
     counts = []
-    for layers in (2, 4):
+    for each in (case, twice):
         with tempfile.TemporaryDirectory(dir=CACHE) as place:
-            field = next((name for name in LAYERS if name in case.fields), "num_hidden_layers")
-            grown = replace(case, fields={**case.fields, field: layers})
-            save_checkpoint(grown, Path(place) / "model", tokenizer)
+            save_checkpoint(each, Path(place) / "model", tokenizer)
             counts.append(count_nodes(command, Path(place) / "model", Path(place) / "out"))
-    if None in counts:
-        return "–"
     first, second = counts
-    assert first is not None and second is not None
-    return f"{(second - first) / 2:.1f}"
+    return "–" if first is None or second is None else f"{(second - first) / layers:.1f}"
 
 
 def nodes(only: str) -> None:

@@ -16,6 +16,7 @@ from tests.families.record import recorded  # noqa: E402
 
 
 def main() -> None:
+    DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(render(recorded()), encoding="utf-8")
     print(f"{DOCUMENT.relative_to(ROOT)} written")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.families.case import all_cases
 from tests.families.document import DOCUMENT, render
 from trtbuild.architectures import known_model_types
 
@@ -18,5 +19,9 @@ def test_the_page_is_of_these_cases() -> None:
     )
 
 
-def test_every_model_type_has_a_case() -> None:
-    assert set(re.findall(r"\| `(\w+)` \|", DOCUMENT.read_text(encoding="utf-8"))) == set(known_model_types())
+def test_every_model_type_has_a_row_with_figures() -> None:
+    measured = re.findall(
+        r"\| `(\w+)` \| \d\S* \| \d\S* s \|$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert len(measured) == len(all_cases())
+    assert set(measured) == set(known_model_types())
