@@ -110,7 +110,7 @@ def count_nodes(command: list[str], model: Path, out: Path) -> int | None:
 
 def with_layers_twice(case: Case) -> tuple[Case, int]:
     """The case with its layers, and what it says of each, once more; and how many that adds."""
-    field = next((name for name in LAYERS if name in case.fields), "num_hidden_layers")
+    field = next((name for name in LAYERS if case.fields.get(name) is not None), "num_hidden_layers")
     layers = case.fields.get(field, SMALL["num_hidden_layers"])
     fields = {
         name: value * 2 if isinstance(value, list) and len(value) == layers else value

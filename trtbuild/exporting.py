@@ -16,8 +16,12 @@ from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.save import save_graph
 from trtbuild.options import ExportOptions, Precision
 from trtbuild.progress import Progress, Silent
+from trtbuild.quantize.calibrated import Calibrated, is_calibrated, take_apart
+from trtbuild.quantize.packed import PackedCheckpoint
+from trtbuild.quantize.packed import take_apart as take_packed_apart
+from trtbuild.quantize.packed.convert import convert, matrices
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Weight
 from trtbuild.stages import Stage, Stages
 
 DEFAULT_CAPACITY = 2048
@@ -37,19 +41,40 @@ class Weights:
     """What the network computes in."""
     int4: Mapping[str, Int4Weight]
     int4_options: Int4Options | None
+    """What to quantise with, where that is still to be done."""
+    calibrated: Calibrated | None = None
+    """Where `calibrate` made the checkpoint."""
+    packed: PackedCheckpoint | None = None
+    """Where the checkpoint came in another library's INT4."""
+
+    @property
+    def method(self) -> str:
+        """How the INT4 weights are, or will be, rounded."""
+        if self.packed is not None:
+            return f"{self.packed.method} as published"
+        return "rtn" if self.calibrated is None else self.calibrated.method
+
+    @property
+    def source_name(self) -> str:
+        """The unquantised checkpoint, as the user gave it."""
+        return self.checkpoint.source if self.calibrated is None else self.calibrated.source["name"]
+
+    @property
+    def source_fingerprint(self) -> str:
+        return self.checkpoint.fingerprint() if self.calibrated is None else self.calibrated.source["fingerprint"]
 
     def metadata(self, dtype: DType) -> dict[str, str]:
         """What an ONNX model that computes in `dtype` says of itself: where it came from and how it was made."""
         facts = {
             "trtbuild.source": self.checkpoint.name,
-            "trtbuild.source_fingerprint": self.checkpoint.fingerprint(),
+            "trtbuild.source_fingerprint": self.source_fingerprint,
             "trtbuild.model_type": self.binding.spec.model_type,
             "trtbuild.precision": self.precision.value,
             "trtbuild.network_type": dtype.value,
         }
         if self.int4:
             blocks = sorted({weight.block for weight in self.int4.values()})
-            facts["trtbuild.int4"] = f"rtn, symmetric, blocks of {', '.join(map(str, blocks))}"
+            facts["trtbuild.int4"] = f"{self.method}, symmetric, blocks of {', '.join(map(str, blocks))}"
         return facts
 
 
@@ -122,6 +147,11 @@ def write_graph(
 def read_weights(model: str | Path, options: ExportOptions, progress: Progress) -> Weights:
     """Open the checkpoint and settle on a type; nothing is quantised yet, but everything that could refuse has."""
     checkpoint = open_checkpoint(model, revision=options.revision, cache=options.cache, progress=progress)
+    if is_calibrated(checkpoint):
+        return _read_calibrated(checkpoint, options)
+    packed = take_packed_apart(checkpoint)
+    if packed is not None:
+        return _read_packed(checkpoint, packed, options)
     binding = read_decoder(checkpoint, options.ignore_config)
     stored = binding.tensor(Role.EMBEDDING).dtype
     precision = options.precision or {v: k for k, v in _NETWORK_TYPES.items()}[stored]
@@ -135,17 +165,49 @@ def read_weights(model: str | Path, options: ExportOptions, progress: Progress) 
     return Weights(checkpoint, binding, precision, dtype, {}, int4)
 
 
+def _read_calibrated(checkpoint: Checkpoint, options: ExportOptions) -> Weights:
+    """What `calibrate` made: the matrices are INT4 already."""
+    calibrated = take_apart(checkpoint)
+    binding = read_decoder(calibrated.plain, options.ignore_config)
+    _refuse_requantising(checkpoint, options, "is calibrated INT4 already")
+    scales = next(iter(calibrated.int4.values())).scales.dtype
+    return Weights(
+        checkpoint, binding, Precision.INT4, options.activations or scales, calibrated.int4, None, calibrated
+    )
+
+
+def _read_packed(checkpoint: Checkpoint, packed: PackedCheckpoint, options: ExportOptions) -> Weights:
+    """A checkpoint in another library's INT4, which `quantise` converts without rounding anew."""
+    binding = read_decoder(packed.plain, options.ignore_config)
+    _refuse_requantising(checkpoint, options, f"comes in INT4 ({packed.method})")
+    matrices(binding, packed)
+    dtype = options.activations or (DType.BF16 if packed.scale_type is DType.BF16 else DType.F16)
+    return Weights(checkpoint, binding, Precision.INT4, dtype, {}, None, packed=packed)
+
+
+def _refuse_requantising(checkpoint: Checkpoint, options: ExportOptions, what: str) -> None:
+    if options.precision not in (None, Precision.INT4) or options.block_size or options.int4_layers != DEFAULT_LAYERS:
+        raise InputError(
+            f"{checkpoint.name} {what}, so --precision, --block-size and --int4-layers cannot change it. "
+            "Leave them out, or give the checkpoint it was made from."
+        )
+
+
 _NETWORK_TYPES = {Precision.FP32: DType.F32, Precision.FP16: DType.F16, Precision.BF16: DType.BF16}
 
 
 def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Stages) -> Weights:
     """The weights in INT4, in a file of their own in `folder`, if the precision is INT4; else as they are."""
-    if weights.int4_options is None:
+    if weights.int4_options is None and weights.packed is None:
         return weights
     file = folder / INT4_FILE
-    metadata = {"format": "pt", "trtbuild.version": trtbuild.__version__, "trtbuild.method": "rtn"}
+    metadata = {"format": "pt", "trtbuild.version": trtbuild.__version__, "trtbuild.method": weights.method}
     with stages.stage("int4") as stage:
-        quantised = quantize_to_int4(weights.binding, weights.int4_options, file, metadata, stages.progress)
+        if weights.packed is not None:
+            quantised = convert(weights.binding, weights.packed, file, metadata, stages.progress)
+        else:
+            assert weights.int4_options is not None
+            quantised = quantize_to_int4(weights.binding, weights.int4_options, file, metadata, stages.progress)
         blocks = sorted({weight.block for weight in quantised.int4.values()})
         stage.output_bytes = file.stat().st_size
         stage.note = f"{len(quantised.int4)} matrices, blocks of {', '.join(map(str, blocks))}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from trtbuild.errors import BuildError, InputError
 
@@ -58,16 +60,49 @@ def atomic_folder(destination: Path, *, replace: bool = False) -> Iterator[Path]
         with disk_errors(destination), _locked(os.open(temporary, os.O_RDONLY)):
             temporary.chmod(0o755)
             yield temporary
-            if destination.exists():
-                old = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
-                destination.replace(old / destination.name)
-                temporary.replace(destination)
-                shutil.rmtree(old)
-            else:
-                temporary.replace(destination)
+            put_in_place(temporary, destination)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def put_in_place(folder: Path, destination: Path) -> None:
+    """Rename `folder` to `destination`, on the same disk; what is there already goes only when it has succeeded."""
+    if not destination.exists():
+        folder.replace(destination)
+        return
+    old = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
+    destination.replace(old / destination.name)
+    folder.replace(destination)
+    shutil.rmtree(old)
+
+
+@contextmanager
+def resumable_folder(destination: Path, identity: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield a folder beside `destination` that survives a failure, to be gone on with by a job of the same `identity`.
+
+    It holds `job.json` and is locked; one of another identity is emptied first. When the block ends well it is removed.
+    Raises InputError if another process is at it.
+    """
+    place = destination.absolute().parent / f".{destination.name}.unfinished"
+    with disk_errors(destination):
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise InputError(f"Another process is making {destination} (it holds {place}). Wait for it.") from None
+        try:
+            job, text = place / "job.json", json.dumps(identity, indent=2, sort_keys=True)
+            if not job.exists() or job.read_text(encoding="utf-8") != text:
+                for left in place.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                job.write_text(text, encoding="utf-8")
+            yield place
+            shutil.rmtree(place)
+        finally:
+            os.close(handle)
 
 
 def remove_abandoned(destination: Path) -> None:

@@ -45,14 +45,7 @@ def manifest(
         "precision": {
             "weights": weights.precision.value,
             "network": weights.dtype.value,
-            "int4": None
-            if weights.int4_options is None
-            else {
-                "method": "rtn",
-                "block_sizes": sorted({weight.block for weight in weights.int4.values()}),
-                "layers": sorted(group.value for group in weights.int4_options.layers),
-                "matrices": len(weights.int4),
-            },
+            "int4": _int4(weights),
         },
         "profiles": asdict(profiles),
         "options": {
@@ -84,6 +77,22 @@ def manifest(
             if file.is_file() and file.name not in ("build.json", "timings.json")
         },
     }
+
+
+def _int4(weights: Weights) -> dict[str, Any] | None:
+    if not weights.int4:
+        return None
+    facts: dict[str, Any] = {
+        "method": weights.method,
+        "block_sizes": sorted({weight.block for weight in weights.int4.values()}),
+        "matrices": len(weights.int4),
+    }
+    if weights.int4_options is not None:
+        facts["layers"] = sorted(group.value for group in weights.int4_options.layers)
+    if weights.calibrated is not None:
+        facts["source"] = dict(weights.calibrated.source)
+        facts["samples"] = dict(weights.calibrated.samples)
+    return facts
 
 
 def timings(stages: list[Stage], engine: EngineResult | None) -> dict[str, Any]:

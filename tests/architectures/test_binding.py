@@ -13,6 +13,9 @@ from safetensors.torch import load_file, save_file
 from tests.graph.harness import read_binding
 from trtbuild.architectures import Role, known_model_types
 from trtbuild.errors import InputError
+from trtbuild.exporting import read_weights
+from trtbuild.options import ExportOptions
+from trtbuild.progress import Silent
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 
@@ -89,7 +92,7 @@ def test_unknown_model_type(checkpoint: Path) -> None:
         read_binding(checkpoint)
 
 
-def test_already_quantised(checkpoint: Path) -> None:
-    edit_config(checkpoint, quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(InputError, match=r"already quantised \(gptq\)"):
-        read_binding(checkpoint)
+def test_quantised_by_a_method_that_is_not_known(checkpoint: Path) -> None:
+    edit_config(checkpoint, quantization_config={"quant_method": "mxfp4"})
+    with pytest.raises(InputError, match=r"already quantised \(mxfp4\)"):
+        read_weights(checkpoint, ExportOptions(), Silent())

@@ -34,13 +34,6 @@ def read_decoder(checkpoint: Checkpoint, ignore: Collection[str] = ()) -> Bindin
             f"{checkpoint.name}/config.json: the model_type {model_type!r} is not known. "
             f"Known are {', '.join(known_model_types())}."
         )
-    quantization = config.mapping("quantization_config")
-    if quantization is not None:
-        method = quantization.get("quant_method", "an unnamed method")
-        raise config.refuse(
-            f"the checkpoint is already quantised ({method})",
-            "Take the unquantised one (--precision int4 quantises it).",
-        )
     spec = recipe.read(config)
     config.check_all_read(ignore)
     return bind(checkpoint, recipe.of(spec), spec)

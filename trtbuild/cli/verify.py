@@ -100,5 +100,7 @@ def _find(folder: Path) -> tuple[Path, str | None]:
             manifest = folder / "build.json"
             if not manifest.exists():
                 return file, None
-            return file, json_module.loads(manifest.read_text())["source"]["name"]
+            built = json_module.loads(manifest.read_text())
+            int4 = built["precision"]["int4"] or {}
+            return file, int4.get("source", built["source"])["name"]
     raise InputError(f"{folder} holds neither onnx/model.onnx nor model.onnx. Name what compile or export made.")

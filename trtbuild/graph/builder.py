@@ -110,6 +110,6 @@ class GraphBuilder:
         return cast
 
 
-def value_info(name: str, dtype: DType, shape: Sequence[int | str]) -> ValueInfoProto:
-    """A graph input or output; a string is the name of a dynamic dimension."""
+def value_info(name: str, dtype: DType, shape: Sequence[int | str] | None) -> ValueInfoProto:
+    """A graph input or output; a string is the name of a dynamic dimension, no shape at all stands for any."""
     return helper.make_tensor_value_info(name, ONNX_TYPES[dtype], shape)

@@ -55,17 +55,18 @@ def author_decoder(
 
     `int4` holds, by the matrix's name, the projections that are quantised; `metadata` goes into the model's properties.
     """
-    return _Author(binding, options, int4 or {}).write(metadata or {})
+    return Author(Network(binding, options.dtype, int4 or {}), options.capacity).write(metadata or {})
 
 
-class _Author:
-    def __init__(self, binding: Binding, options: GraphOptions, int4: Mapping[str, Int4Weight]) -> None:
-        self.binding, self.spec, self.options = binding, binding.spec, options
-        self.net = Network(binding, options.dtype, int4)
-        self.graph = self.net.graph
+class Author:
+    """Writes the decoder, or a part of it, into a network."""
+
+    def __init__(self, net: Network, capacity: int) -> None:
+        self.net, self.graph, self.binding = net, net.graph, net.binding
+        self.spec, self.dtype, self.capacity = net.binding.spec, net.dtype, capacity
 
     def write(self, metadata: Mapping[str, str]) -> AuthoredGraph:
-        shared = step(self.net, self.spec, self.options.capacity)
+        shared = step(self.net, self.spec, self.capacity)
         x = self.embed()
         for layer in range(len(self.spec.layers)):
             x = self.block(layer, x, shared)
@@ -78,7 +79,7 @@ class _Author:
         A tied matrix of another type is cast before the lookup, as the head casts it: TensorRT then keeps one copy and
         not two. In FP32, where weights double, the lookup reads the stored type.
         """
-        spec, graph, dtype, path = self.spec, self.graph, self.options.dtype, Role.EMBEDDING.path()
+        spec, graph, dtype, path = self.spec, self.graph, self.dtype, Role.EMBEDDING.path()
         ref = self.binding.tensor(Role.EMBEDDING)
         if ref.dtype is dtype or (spec.tied_embeddings and dtype is not DType.F32):
             x = graph.node("Gather", [graph.weight(ref, dtype), contract.INPUT_IDS], path)
@@ -100,7 +101,7 @@ class _Author:
             rows = graph.node("Add", [rows, graph.constant(f"offset_{offset}", [offset])], f"{path}/offset")
         ref = self.binding.tensor(Role.POSITIONS)
         y = graph.node("Gather", [graph.external(ref), rows], path)
-        return y if ref.dtype is self.options.dtype else graph.cast(y, self.options.dtype, path)
+        return y if ref.dtype is self.dtype else graph.cast(y, self.dtype, path)
 
     def block(self, layer: int, x: str, shared: Step) -> str:
         """One layer: attention and MLP, with their norms and residual connections."""
@@ -152,12 +153,12 @@ class _Author:
         if spec.embedding_width is not None:
             y = net.linear(y, Role.PROJECT_OUT)
         role = Role.EMBEDDING if spec.tied_embeddings else Role.HEAD
-        matrix = net.matrix(self.binding.matrix(role), path)
-        y = graph.node("MatMul", [y, matrix], path)
-        if self.options.dtype is not DType.F32:
+        y = net.product(y, self.binding.matrix(role), path)
+        if self.dtype is not DType.F32:
             y = graph.cast(y, DType.F32, "logits")
         if spec.head_normalised:
-            if self.options.dtype is not DType.F32:
+            matrix = graph.nodes[-1].input[1]
+            if self.dtype is not DType.F32:
                 matrix = graph.cast(matrix, DType.F32, f"{path}/norms")
             norms = graph.node("ReduceL2", [matrix, graph.constant("zero", [0])], f"{path}/norms", keepdims=0)
             y = graph.node("Div", [y, norms], f"{path}/normalised")
@@ -170,14 +171,14 @@ class _Author:
         graph.rename(y, contract.LOGITS)
 
     def model(self, metadata: Mapping[str, str]) -> ModelProto:
-        attention, options = self.spec.attention, self.options
+        attention, dtype, capacity = self.spec.attention, self.dtype, self.capacity
         inputs = [
             value_info(contract.INPUT_IDS, DType.I64, ["batch", "tokens"]),
             value_info(contract.POSITION_IDS, DType.I64, ["batch", "tokens"]),
             value_info(contract.CACHE_POSITIONS, DType.I64, ["kv"]),
             value_info(contract.LOGITS_POSITIONS, DType.I64, ["batch", "n"]),
         ]
-        rules = length_rules(self.spec, options.capacity)
+        rules = length_rules(self.spec, capacity)
         if rules.sequence_lengths:
             inputs.append(value_info(contract.SEQUENCE_LENGTHS, DType.I64, ["batch"]))
         outputs = [value_info(contract.LOGITS, DType.F32, ["batch", "n", self.spec.vocab_size])]
@@ -187,9 +188,9 @@ class _Author:
                 (contract.past_value(layer), contract.present_value(layer), attention.value_dim),
             ):
                 if width:
-                    cache = ("batch", attention.kv_heads, options.capacity, width)
-                    inputs.append(value_info(past, options.dtype, cache))
-                    outputs.append(value_info(present, options.dtype, cache))
+                    cache = ("batch", attention.kv_heads, capacity, width)
+                    inputs.append(value_info(past, dtype, cache))
+                    outputs.append(value_info(present, dtype, cache))
         model = helper.make_model(
             helper.make_graph(self.graph.nodes, "decoder", inputs, outputs, self.graph.initializers),
             producer_name="trtbuild",

@@ -76,8 +76,7 @@ def _experts(net: Network, spec: Experts, layer: int, x: str, routes: str, group
     graph, own, count = net.graph, spec.mlp, len(group)
 
     def project(x: str, role: Role, name: str) -> str:
-        matrix = net.binding.experts(role, layer, group, spec.count)
-        return graph.node("MatMul", [x, net.matrix(matrix, f"{path}/{name}")], f"{path}/{name}")
+        return net.product(x, net.binding.experts(role, layer, group, spec.count), f"{path}/{name}", routes)
 
     def biased(y: str, role: Role, name: str) -> str:
         if not own.bias:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto
@@ -19,19 +20,59 @@ QUICK_GELU = 1.702
 CLAMPED_SWIGLU_LIMIT = 7.0
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a matrix is multiplied with."""
+
+    value: str
+    """[batch, tokens, in]."""
+    matrix: Matrix
+    routes: str | None
+    """[batch, tokens, experts], for experts: 0 where a token does not go."""
+
+
 class Network:
     """A graph under construction with the weights and the type that it computes in."""
 
-    def __init__(self, binding: Binding, dtype: DType, int4: Mapping[str, Int4Weight]) -> None:
-        self.graph = GraphBuilder()
+    def __init__(
+        self, binding: Binding, dtype: DType, int4: Mapping[str, Int4Weight], graph: GraphBuilder | None = None
+    ) -> None:
+        self.graph = graph or GraphBuilder()
         self.binding, self.dtype, self.int4 = binding, dtype, int4
+        self.operands: dict[str, Operand] = {}
+        """By the matrix's name, what each product so far multiplies."""
 
     def linear(self, x: str, role: Role, layer: int | None = None) -> str:
         """x [batch, tokens, in] @ W^T, plus the bias where there is one."""
         path = role.path(layer)
-        y = self.graph.node("MatMul", [x, self.matrix(self.binding.matrix(role, layer), path)], path)
+        y = self.product(x, self.binding.matrix(role, layer), path)
         bias = self.binding.bias(role, layer)
         return y if bias is None else self.graph.node("Add", [y, self.graph.weight(bias, self.dtype)], path)
+
+    def product(self, x: str, matrix: Matrix, path: str, routes: str | None = None) -> str:
+        """x [batch, tokens, in] @ W^T; `routes` [batch, tokens, experts] are the weights of those that it computes."""
+        self.note(x, matrix, routes)
+        quantised = self.int4.get(matrix.name)
+        if quantised is not None and quantised.order is not None:
+            x = self.graph.node("Gather", [x, self.graph.external(quantised.order)], f"{path}/order", axis=2)
+        y = self.graph.node("MatMul", [x, self.matrix(matrix, path)], path)
+        if quantised is None or quantised.offsets is None:
+            return y
+        return self.graph.node("Add", [y, self._offset(x, quantised, path)], f"{path}/offset")
+
+    def _offset(self, x: str, quantised: Int4Weight, path: str) -> str:
+        """What zero-points add, exactly: each block's sum of x [batch, tokens, in] times its offsets."""
+        assert quantised.offsets is not None
+        groups = quantised.offsets.shape[0]
+        blocks = self.reshape(x, [0, 0, groups, quantised.block], f"{path}/offset/blocks")
+        axis = self.graph.constant("axis_3", [3])
+        sums = self.graph.node("ReduceSum", [blocks, axis], f"{path}/offset/sums", keepdims=0)
+        offsets = self.graph.weight(quantised.offsets, self.dtype)
+        return self.graph.node("MatMul", [sums, offsets], f"{path}/offset")
+
+    def note(self, x: str, matrix: Matrix, routes: str | None = None) -> None:
+        """Remember what the matrix multiplies."""
+        self.operands[matrix.name] = Operand(x, matrix, routes)
 
     def matrix(self, matrix: Matrix, path: str) -> str:
         """The weight as [in, out] in the network's type: dequantised from INT4, or cast and transposed."""

@@ -24,7 +24,7 @@ DEFAULT_LAYERS = frozenset({Int4Layers.ATTENTION, Int4Layers.MLP})
 class Int4Weight:
     """A projection [out, in] as symmetric INT4 in blocks along the reduction axis, transposed for x @ W.
 
-    W[i, o] = values[i, o] * scales[i // block, o].
+    W[i, o] = values[i, o] * scales[i // block, o] + offsets[i // block, o], for the input order[i].
     """
 
     values: TensorRef
@@ -32,3 +32,7 @@ class Int4Weight:
     scales: TensorRef
     """[in / block, out] in the network's type, each greater than zero."""
     block: int
+    offsets: TensorRef | None = None
+    """[in / block, out] F32, where the weights came with zero-points z: -z * scale."""
+    order: TensorRef | None = None
+    """I64 [in], where the inputs were put in order of their blocks (act-order)."""

@@ -35,7 +35,10 @@ class Planned:
 class WeightsFile:
     """An open safetensors file; tensors are written at the places that the plan, in its order, gives them."""
 
-    def __init__(self, file: Path, plan: Sequence[Planned], metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self, file: Path, plan: Sequence[Planned], metadata: Mapping[str, str], *, resume: bool = False
+    ) -> None:
+        """With `resume`, what an earlier process wrote into the file, by the same plan, stays."""
         # The format allows no holes between tensors, so it is the plan's order that aligns them.
         header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
         end = 0
@@ -55,7 +58,7 @@ class WeightsFile:
             self.refs[tensor.name] = TensorRef(
                 tensor.name, tensor.dtype, tensor.shape, file, start + offset, tensor.length
             )
-        self._handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._handle = os.open(file, os.O_WRONLY | os.O_CREAT | (0 if resume else os.O_TRUNC), 0o644)
         try:
             # Reserves the space now: a full disk shows before the work, not after it.
             os.posix_fallocate(self._handle, 0, start + end)
@@ -74,6 +77,10 @@ class WeightsFile:
             stream.seek(source.offset)
             for skip in range(0, source.length, CHUNK):
                 self.write(name, stream.read(min(CHUNK, source.length - skip)), skip)
+
+    def sync(self) -> None:
+        """Have what was written so far on the disk."""
+        os.fsync(self._handle)
 
     def __enter__(self) -> WeightsFile:
         return self

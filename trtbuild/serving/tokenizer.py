@@ -48,8 +48,12 @@ class Tokenizer:
         """Ids of a rendered chat template, which carries its special tokens itself."""
         return self._encode(rendered, add_special_tokens=False)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The chat template over `messages` ({"role", "content"}), ending where the model's answer begins.
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template_text is not None
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
+        """The chat template over `messages` ({"role", "content"}), ending where the model's `answer` begins.
 
         Raises RequestError if the model has no template or the template refuses the messages.
         """
@@ -60,7 +64,7 @@ class Tokenizer:
         try:
             return str(
                 self._template.render(
-                    messages=messages, add_generation_prompt=True, tools=None, documents=None, **self._special
+                    messages=messages, add_generation_prompt=answer, tools=None, documents=None, **self._special
                 )
             )
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:

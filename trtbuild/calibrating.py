@@ -1,0 +1,117 @@
+"""`trtbuild calibrate`: from a checkpoint to one whose projections are INT4, fitted to calibration text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import trtbuild
+from trtbuild.calibration.layer_fit import MatrixReport
+from trtbuild.calibration.layerwise import Work, copy_rest, layout, run
+from trtbuild.calibration.options import CalibrationOptions
+from trtbuild.calibration.samples import Samples, read_samples
+from trtbuild.errors import InputError
+from trtbuild.exporting import Weights, read_weights, refuse_overwriting
+from trtbuild.files import link_or_copy, put_in_place, refuse_existing, resumable_folder
+from trtbuild.manifest import write_json
+from trtbuild.progress import Progress, Silent
+from trtbuild.quantize.calibrated import FIELD, describe
+from trtbuild.quantize.rtn import plan_int4
+from trtbuild.quantize.weights_file import WeightsFile
+from trtbuild.stages import Stage, Stages
+
+WEIGHTS_FILE, REPORT_FILE = "model.safetensors", "calibration.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationResult:
+    """A calibrated checkpoint, which `compile` and `export` take as their MODEL."""
+
+    folder: Path
+    method: str
+    bits_per_weight: float
+    """Of the quantised matrices, scales included."""
+    matrices: tuple[MatrixReport, ...]
+    samples: Samples
+    stages: tuple[Stage, ...]
+
+
+def calibrate(
+    model: str | Path, out: Path, options: CalibrationOptions, *, progress: Progress | None = None
+) -> CalibrationResult:
+    """Write `model` with its projections in INT4, fitted layer by layer, as a checkpoint folder `out`.
+
+    A job that was killed goes on at the layer where it was when it is started again. The same inputs give the same
+    bytes. Raises InputError for wrong input, BuildError where nothing can be fitted; `out` appears whole or not at all.
+    """
+    _need_torch()
+    stages = Stages(progress or Silent())
+    refuse_existing(out, replace=options.force)
+    with stages.stage("checkpoint"):
+        weights = read_weights(model, options.export, stages.progress)
+        if weights.int4_options is None:
+            raise InputError(f"{weights.checkpoint.name} is INT4 already. Give the checkpoint it was made from.")
+        plan = plan_int4(weights.binding, weights.int4_options)
+    refuse_overwriting(weights.checkpoint, out)
+    with stages.stage("samples") as stage:
+        samples = read_samples(options.samples, weights.checkpoint)
+        stage.note = "{} of {} tokens".format(*samples.tokens.shape)
+    limit = weights.binding.spec.max_positions
+    if samples.tokens.shape[1] > limit:
+        raise InputError(f"Samples of {samples.tokens.shape[1]} tokens are longer than the model's {limit} positions.")
+    config = describe(plan, weights.binding.tensors, options.method.value, weights.checkpoint, samples.description)
+    identity = {
+        "version": trtbuild.__version__,
+        "weights": weights.checkpoint.fingerprint(),
+        "modified": [file.stat().st_mtime_ns for file in weights.checkpoint.weight_files],
+        "tokens": hashlib.sha256(samples.tokens.tobytes()).hexdigest(),
+        "scale_type": weights.dtype.value,
+        "config": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
+    }
+    with resumable_folder(out, identity) as folder:
+        work = Work(weights.binding, plan, options.method, weights.dtype, samples.tokens, folder)
+        result = folder / "result"
+        result.mkdir(exist_ok=True)
+        metadata = {"format": "pt", "trtbuild.version": trtbuild.__version__, "trtbuild.method": options.method.value}
+        with WeightsFile(result / WEIGHTS_FILE, layout(work), metadata, resume=True) as output:
+            with stages.stage("layers") as stage:
+                reports = run(work, output, stages.progress)
+                stage.note = f"{len(reports)} matrices by {options.method.value}"
+            with stages.stage("rest") as stage:
+                copy_rest(work, output)
+        bits = _bits_per_weight(reports, weights)
+        _finish(result, weights, config, reports, bits)
+        put_in_place(result, out)
+    return CalibrationResult(out, options.method.value, bits, tuple(reports), samples, tuple(stages.done))
+
+
+def _finish(
+    folder: Path, weights: Weights, config: dict[str, object], reports: list[MatrixReport], bits: float
+) -> None:
+    checkpoint = weights.checkpoint
+    write_json(folder / "config.json", {**checkpoint.config, FIELD: config})
+    if checkpoint.generation_config:
+        write_json(folder / "generation_config.json", checkpoint.generation_config)
+    for file in checkpoint.tokenizer_files:
+        if not (folder / file.name).exists():
+            link_or_copy(file, folder / file.name)
+    own = {key: config[key] for key in ("method", "source", "samples")}
+    # Times differ from run to run; the folder's bytes do not.
+    matrices = [{key: value for key, value in asdict(report).items() if key != "seconds"} for report in reports]
+    write_json(folder / REPORT_FILE, {**own, "bits_per_weight": bits, "matrices": matrices})
+
+
+def _bits_per_weight(reports: list[MatrixReport], weights: Weights) -> float:
+    count = sum(report.shape[0] * report.shape[1] for report in reports)
+    scales = sum(report.shape[0] * report.shape[1] // report.block for report in reports)
+    return 4 + 8 * weights.dtype.size * scales / count if count else 0.0
+
+
+def _need_torch() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"Calibration needs {error.name}: pip install 'trtbuild[calibrate]'.") from error

@@ -1,0 +1,217 @@
+"""One layer: its weights are fitted to what reached them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtbuild.architectures import Matrix
+from trtbuild.calibration.folds import Fold
+from trtbuild.calibration.moments import Moments, Statistics
+from trtbuild.calibration.options import Method
+from trtbuild.calibration.weights import PartWeights
+from trtbuild.dtypes import DType
+from trtbuild.graph.network import Operand
+from trtbuild.quantize.awq import search_scales
+from trtbuild.quantize.gptq import gptq
+from trtbuild.quantize.scales import Blocks, largest_magnitude, least_error, output_error, round_to_nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixReport:
+    """What rounding one matrix does to its outputs on the calibration text."""
+
+    name: str
+    layer: int | None
+    role: str
+    shape: tuple[int, int]
+    block: int
+    method: str
+    sqnr_rtn: float
+    """Signal to quantisation noise of plain rounding to nearest, in dB: 10 log10(E|Wx|^2 / E|(W - Q)x|^2)."""
+    sqnr: float
+    """Of what was chosen."""
+    largest_input: float
+    """The largest absolute activation that reached it, before channels were scaled."""
+    seconds: float
+
+
+@dataclass(slots=True)
+class Job:
+    """What is to be done in one part of the decoder."""
+
+    plan: Mapping[str, tuple[Matrix, int]]
+    """By name, its matrices to be quantised and their blocks."""
+    roles: Mapping[str, str]
+    folds: list[Fold]
+    method: Method
+    scale_type: DType
+    layer: int | None
+
+
+def fit(
+    job: Job, weights: PartWeights, operands: Mapping[str, Operand], statistics: Statistics
+) -> tuple[dict[str, Blocks], list[MatrixReport]]:
+    """Quantise the job's matrices; `weights` then holds what they stand for, and the changed norms.
+
+    Raises BuildError where no fit is possible (see `gptq`).
+    """
+    grams: dict[tuple[str, int | None], Tensor] = {}
+
+    def gram(operand: Operand, expert: int | None) -> Tensor:
+        key = statistics.key(operand), expert
+        if key not in grams:
+            grams[key] = _usable(statistics, operand, expert)
+        return grams[key]
+
+    largest = {name: _largest(statistics, operands[name]) for name in job.plan}
+    if job.method.scales_channels:
+        for fold in job.folds:
+            _fold(job, fold, weights, operands, statistics, grams)
+    blocks: dict[str, Blocks] = {}
+    reports: list[MatrixReport] = []
+    for group in _sharing(job, operands):
+        started = time.perf_counter()
+        first, block = job.plan[group[0]]
+        experts = range(_experts(operands[group[0]], weights, statistics))
+        done: dict[str, list[Blocks]] = {name: [] for name in group}
+        signal, noise, plain = (dict.fromkeys(group, 0.0) for _ in range(3))
+        for expert in experts or (None,):
+            own = gram(operands[group[0]], expert)
+            pieces = [
+                _piece(weights.matrix(job.plan[name][0]), job.plan[name][0], expert, len(experts)) for name in group
+            ]
+            rounded = _round(job, pieces, own, block, first.sources[0])
+            for name, piece, result in zip(group, pieces, rounded, strict=True):
+                done[name].append(result)
+                signal[name] += output_error(piece, own)
+                noise[name] += output_error(result.dequantised() - piece, own)
+                simple = round_to_nearest(piece, largest_magnitude(piece, block, job.scale_type))
+                plain[name] += output_error(simple.dequantised() - piece, own)
+        seconds = (time.perf_counter() - started) / len(group)
+        for name in group:
+            matrix = job.plan[name][0]
+            blocks[name] = _joined(done[name], matrix.along)
+            weights.put(matrix, blocks[name].dequantised())
+            reports.append(
+                MatrixReport(
+                    name, job.layer, job.roles[name], matrix.shape, block, job.method.value,
+                    _decibels(signal[name], plain[name]), _decibels(signal[name], noise[name]), largest[name], seconds,
+                )
+            )  # fmt: skip
+    return blocks, reports
+
+
+def _round(job: Job, pieces: list[Tensor], gram: Tensor, block: int, what: str) -> list[Blocks]:
+    """Matrices [rows, in] that share an input, in one go."""
+    import torch
+
+    whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    if job.method in (Method.GPTQ, Method.AWQ_GPTQ):
+        result = gptq(whole, gram, block, job.scale_type, what)
+    else:
+        if job.method is Method.RTN:
+            scales = largest_magnitude(whole, block, job.scale_type)
+        else:
+            importance = gram.diagonal() if job.method is Method.AWQ else torch.ones(whole.shape[1])
+            scales = least_error(whole, importance, block, job.scale_type)
+        result = round_to_nearest(whole, scales)
+    sizes = [len(piece) for piece in pieces]
+    return [
+        Blocks(values, scales)
+        for values, scales in zip(result.values.split(sizes), result.scales.split(sizes), strict=True)
+    ]
+
+
+def _fold(
+    job: Job,
+    fold: Fold,
+    weights: PartWeights,
+    operands: Mapping[str, Operand],
+    statistics: Statistics,
+    grams: dict[tuple[str, int | None], Tensor],
+) -> None:
+    """Scale the fold's input channels, and its source the other way; the moments follow."""
+    own = [operands[matrix.name] for matrix in fold.matrices]
+    keys = {statistics.key(operand) for operand in own}
+    parts = [moments for (key, _), moments in statistics.moments.items() if key in keys and moments.count]
+    if not parts:
+        return
+    total = sum(part.count for part in parts)
+    gram = sum((part.gram() * (part.count / total) for part in parts[1:]), parts[0].gram() * (parts[0].count / total))
+    magnitude = sum(part.magnitudes for part in parts) / total  # type: ignore[arg-type]
+    scales = search_scales(
+        [weights.matrix(matrix) for matrix in fold.matrices],
+        gram,
+        magnitude,  # type: ignore[arg-type]
+        [job.plan[matrix.name][1] for matrix in fold.matrices],
+        job.scale_type,
+        fold.source.share,
+    )
+    for matrix in (*fold.matrices, *fold.readers):
+        weights.scale_columns(matrix, scales)
+    fold.source.divide(weights, scales)
+    for (key, expert), moments in statistics.moments.items():
+        if key in keys:
+            moments.products /= scales[:, None] * scales
+            moments.magnitudes /= scales
+            grams.pop((key, expert), None)
+
+
+def _sharing(job: Job, operands: Mapping[str, Operand]) -> Iterator[list[str]]:
+    """The matrices in groups that multiply the same values and have the same blocks."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for name, (_, block) in job.plan.items():
+        groups.setdefault((Statistics.key(operands[name]), block), []).append(name)
+    yield from groups.values()
+
+
+def _experts(operand: Operand, weights: PartWeights, statistics: Statistics) -> int:
+    """How many experts the matrix is made of; 0 if of none."""
+    if operand.routes is None:
+        return 0
+    key = statistics.key(operand)
+    return sum(1 for value, _ in statistics.moments if value == key)
+
+
+def _piece(whole: Tensor, matrix: Matrix, expert: int | None, count: int) -> Tensor:
+    return (whole if expert is None else whole.chunk(count, dim=matrix.along)[expert]).contiguous()
+
+
+def _joined(pieces: list[Blocks], along: int) -> Blocks:
+    import torch
+
+    if len(pieces) == 1:
+        return pieces[0]
+    return Blocks(torch.cat([p.values for p in pieces], along), torch.cat([p.scales for p in pieces], along))
+
+
+def _usable(statistics: Statistics, operand: Operand, expert: int | None) -> Tensor:
+    """The second moments; of an expert that saw fewer tokens than channels, mixed with those of all experts."""
+    own = statistics.of(operand, expert)
+    if expert is None:
+        return own.gram()
+    width = len(own.products)
+    if own.count >= width:
+        return own.gram()
+    key = statistics.key(operand)
+    others = [moments for (value, _), moments in statistics.moments.items() if value == key]
+    total = max(1, sum(moments.count for moments in others))
+    mean = Moments(total, sum(m.products for m in others), own.magnitudes, own.largest).gram()  # type: ignore[arg-type]
+    share = own.count / width
+    return own.gram() * share + mean * (1 - share)
+
+
+def _largest(statistics: Statistics, operand: Operand) -> float:
+    key = statistics.key(operand)
+    return max(float(moments.largest.max()) for (value, _), moments in statistics.moments.items() if value == key)
+
+
+def _decibels(signal: float, noise: float) -> float:
+    return 10 * math.log10(max(signal, 1e-30) / max(noise, 1e-30))

@@ -1,0 +1,212 @@
+"""The calibration text's way through the decoder: load a layer, run it, fit it, run it again, write it, forget it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtbuild.architectures import Binding, Matrix, Role
+from trtbuild.calibration.folds import Fold, folds
+from trtbuild.calibration.layer_fit import Job, MatrixReport, fit
+from trtbuild.calibration.moments import Statistics
+from trtbuild.calibration.options import Method
+from trtbuild.calibration.runner import PartRunner
+from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.checkpoint.base import TensorRef
+from trtbuild.dtypes import DType
+from trtbuild.errors import BuildError
+from trtbuild.graph.parts import Part, author_embedding, author_head, author_layer
+from trtbuild.progress import Progress
+from trtbuild.quantize.rounding import pack_transposed
+from trtbuild.quantize.rtn import as_stored
+from trtbuild.quantize.scales import Blocks
+from trtbuild.quantize.weights_file import Planned, WeightsFile
+
+BATCH_TOKENS = 2048
+"""Tokens that go through a layer at a time."""
+
+Activations: TypeAlias = "np.memmap[Any, np.dtype[np.float32]]"
+
+JOURNAL, HIDDEN_FILES = "layers.jsonl", ("hidden.0.f32", "hidden.1.f32")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done, and where its unfinished state is kept."""
+
+    binding: Binding
+    plan: Mapping[str, tuple[Matrix, int]]
+    """By name, the matrices to be quantised and their blocks."""
+    method: Method
+    scale_type: DType
+    tokens: NDArray[np.int64]
+    """[samples, length]."""
+    folder: Path
+
+    def folds(self, layer: int) -> list[Fold]:
+        return folds(self.binding, layer, set(self.plan)) if self.method.scales_channels else []
+
+    def changed(self) -> dict[str, TensorRef]:
+        """Unquantised tensors that channel scales change, by name."""
+        layers = range(len(self.binding.spec.layers))
+        return {ref.name: ref for layer in layers for fold in self.folds(layer) for ref in fold.floats}
+
+
+def layout(work: Work) -> list[Planned]:
+    """The tensors of the calibrated file: INT4 and scales, changed ones in FP32, everything else as it is."""
+    replaced = {source for matrix, _ in work.plan.values() for source in matrix.sources}
+    replaced.discard(work.binding.tensor(Role.EMBEDDING).name)
+    changed = work.changed()
+    plan = [
+        Planned(name, DType.F32 if name in changed else ref.dtype, ref.shape)
+        for name, ref in work.binding.tensors.items()
+        if name not in replaced
+    ]
+    for name, (matrix, block) in work.plan.items():
+        rows, width = matrix.shape
+        plan.append(Planned(f"{name}.int4", DType.U8, (width, rows // 2)))
+        plan.append(Planned(f"{name}.scales", work.scale_type, (width // block, rows)))
+    return sorted(plan, key=lambda tensor: -tensor.dtype.size)
+
+
+def run(work: Work, output: WeightsFile, progress: Progress) -> list[MatrixReport]:
+    """Fit every layer that the journal in `work.folder` does not hold yet, then the head; write them into `output`.
+
+    Peak memory is one layer in FP32, its second moments and a batch; the activations lie in two files. Raises
+    InputError for weights that are not finite and BuildError for activations that are not.
+    """
+    journal = work.folder / JOURNAL
+    reports = _read_journal(journal)
+    layers = len(work.binding.spec.layers)
+    streams = [_activations(work, name) for name in HIDDEN_FILES]
+    if not reports:
+        _embed(work, streams[0])
+    for layer in range(len(reports), layers):
+        progress.update(layer, layers + 1, f"layer {layer}")
+        reports.append(_layer(work, layer, streams[layer % 2], streams[1 - layer % 2], output))
+        streams[1 - layer % 2].flush()
+        output.sync()
+        with journal.open("a") as stream:
+            stream.write(json.dumps([asdict(report) for report in reports[-1]]) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    result = [report for layer_reports in reports for report in layer_reports]
+    progress.update(layers, layers + 1, "head")
+    result += _head(work, streams[layers % 2], output)
+    return result
+
+
+def _read_journal(file: Path) -> list[list[MatrixReport]]:
+    """The reports of each finished layer; a last line that was cut off counts for nothing."""
+    if not file.exists():
+        return []
+    whole = file.read_text().split("\n")[:-1]
+    file.write_text("".join(f"{line}\n" for line in whole))
+    return [[MatrixReport(**{**entry, "shape": tuple(entry["shape"])}) for entry in json.loads(line)] for line in whole]
+
+
+def _activations(work: Work, name: str) -> Activations:
+    """f32 [samples, length, hidden] in a file, which the page cache holds for as long as there is memory."""
+    file = work.folder / name
+    shape = (*work.tokens.shape, work.binding.spec.hidden)
+    size = int(np.prod(shape)) * 4
+    if not file.exists():
+        with file.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, size)
+    return np.memmap(file, np.float32, "r+", 0, shape)
+
+
+def _batches(work: Work) -> Iterator[slice]:
+    samples, length = work.tokens.shape
+    step = max(1, BATCH_TOKENS // length)
+    for first in range(0, samples, step):
+        yield slice(first, min(first + step, samples))
+
+
+def _embed(work: Work, out: Activations) -> None:
+    """The embedding of the tokens, of which only the rows that occur are read."""
+    table = work.binding.tensor(Role.EMBEDDING)
+    present, ids = np.unique(work.tokens, return_inverse=True)
+    ids = ids.reshape(work.tokens.shape)
+    part = author_embedding(work.binding)
+    weights = PartWeights(part, without={table.name}).arrays()
+    weights[table.name] = read_finite(table, present)
+    runner = PartRunner(part)
+    for batch in _batches(work):
+        out[batch] = runner.embed(ids[batch], weights)
+    out.flush()
+
+
+def _layer(work: Work, layer: int, hidden: Activations, out: Activations, output: WeightsFile) -> list[MatrixReport]:
+    part = author_layer(work.binding, layer, work.tokens.shape[1])
+    runner, weights = PartRunner(part), PartWeights(part)
+    statistics = _observe(work, part, runner, weights, hidden, f"layer {layer}")
+    own = {name: entry for name, entry in work.plan.items() if name in part.operands}
+    roles = {matrix.name: role.name.lower() for role, index, matrix in work.binding.linears() if index == layer}
+    changes = work.folds(layer)
+    job = Job(own, roles, changes, work.method, work.scale_type, layer)
+    blocks, reports = fit(job, weights, part.operands, statistics)
+    _write(work, blocks, output)
+    for ref in {ref.name: ref for fold in changes for ref in fold.floats}.values():
+        output.write(ref.name, weights.tensors[ref.name].numpy().data)
+    arrays = weights.arrays()
+    for batch in _batches(work):
+        out[batch] = runner.layer(np.asarray(hidden[batch]), arrays)
+    return reports
+
+
+def _observe(
+    work: Work, part: Part, runner: PartRunner, weights: PartWeights, hidden: Activations, what: str
+) -> Statistics:
+    """The moments of everything that the part's matrices multiply."""
+    import torch
+
+    statistics, arrays = Statistics(), weights.arrays()
+    for batch in _batches(work):
+        values = runner.operands(np.asarray(hidden[batch]), arrays)
+        flat = {name: torch.from_numpy(value).flatten(0, 1) for name, value in values.items()}
+        statistics.add(part.operands, flat)
+    for (value, _), moments in statistics.moments.items():
+        if not bool(torch.isfinite(moments.magnitudes).all()):
+            channel = int((~torch.isfinite(moments.magnitudes)).nonzero()[0])
+            raise BuildError(
+                f"{what}: channel {channel} of {value} is not finite on the calibration text, in FP32. "
+                "The weights are damaged, or are not those of this config.json."
+            )
+    return statistics
+
+
+def _head(work: Work, hidden: Activations, output: WeightsFile) -> list[MatrixReport]:
+    """The head, if it is to be quantised, fitted to what the last layer gives."""
+    part = author_head(work.binding)
+    own = {name: entry for name, entry in work.plan.items() if name in part.operands}
+    if not own:
+        return []
+    runner, weights = PartRunner(part), PartWeights(part)
+    statistics = _observe(work, part, runner, weights, hidden, "the head")
+    job = Job(own, dict.fromkeys(own, "head"), [], work.method, work.scale_type, None)
+    blocks, reports = fit(job, weights, part.operands, statistics)
+    _write(work, blocks, output)
+    return reports
+
+
+def _write(work: Work, blocks: Mapping[str, Blocks], output: WeightsFile) -> None:
+    for name, result in blocks.items():
+        output.write(f"{name}.int4", pack_transposed(result.values.numpy()).data)
+        scales = np.ascontiguousarray(result.scales.numpy().T)
+        output.write(f"{name}.scales", as_stored(scales, work.scale_type))
+
+
+def copy_rest(work: Work, output: WeightsFile) -> None:
+    """Everything that calibration leaves as it is."""
+    changed = work.changed()
+    for name in output.refs:
+        if name in work.binding.tensors and name not in changed:
+            output.copy(name, replace(work.binding.tensors[name]))

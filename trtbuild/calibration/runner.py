@@ -1,0 +1,66 @@
+"""Running a part of the decoder on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtbuild.graph import contract
+from trtbuild.graph.parts import HIDDEN, NEXT, Part
+
+Arrays = Mapping[str, NDArray[np.float32]]
+
+
+class PartRunner:
+    """One session; weights are given with each batch, so they can change between two passes."""
+
+    def __init__(self, part: Part) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        # Its threads would spin beside torch's, which take turns with them.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.enable_cpu_mem_arena = False
+        self.part = part
+        self._session = ort.InferenceSession(part.model.SerializeToString(), options, ["CPUExecutionProvider"])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def embed(self, tokens: NDArray[np.int64], weights: Arrays) -> NDArray[np.float32]:
+        """Tokens [batch, tokens] -> f32 [batch, tokens, hidden]."""
+        return self._run([NEXT], {contract.INPUT_IDS: tokens}, tokens.shape, weights)[0]
+
+    def layer(self, hidden: NDArray[np.float32], weights: Arrays) -> NDArray[np.float32]:
+        """Whole sequences f32 [batch, tokens, hidden] through the layer."""
+        return self._run([NEXT], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
+
+    def operands(self, hidden: NDArray[np.float32], weights: Arrays) -> dict[str, NDArray[np.float32]]:
+        """What the part's matrices multiply, by the value's name, f32 [batch, tokens, width]."""
+        taps = [name for name in self.part.taps if name != HIDDEN]
+        values = dict(zip(taps, self._run(taps, {HIDDEN: hidden}, hidden.shape[:2], weights), strict=True))
+        return {HIDDEN: hidden, **values}
+
+    def logits(self, hidden: NDArray[np.float32], weights: Arrays) -> NDArray[np.float32]:
+        """f32 [batch, tokens, vocab] of f32 [batch, tokens, hidden]."""
+        return self._run([contract.LOGITS], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
+
+    def _run(
+        self, outputs: list[str], own: Mapping[str, NDArray[Any]], shape: tuple[int, ...], weights: Arrays
+    ) -> list[NDArray[np.float32]]:
+        batch, tokens = shape
+        positions = np.tile(np.arange(tokens), (batch, 1))
+        feed = {
+            contract.POSITION_IDS: positions,
+            contract.LOGITS_POSITIONS: positions,
+            contract.CACHE_POSITIONS: np.arange(tokens),
+            contract.SEQUENCE_LENGTHS: np.full(batch, tokens),
+            **{name: np.zeros((batch, heads, tokens, width), np.float32) for name, (heads, width) in self.part.caches},
+            **weights,
+            **own,
+        }
+        feed = {name: value for name, value in feed.items() if name in self._inputs}
+        results: list[NDArray[np.float32]] = self._session.run(outputs, feed)
+        return results

@@ -1,0 +1,97 @@
+"""The weights of one part of the decoder, in FP32 and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtbuild.architectures import Matrix
+from trtbuild.checkpoint.base import TensorRef
+from trtbuild.dtypes import DType
+from trtbuild.errors import InputError
+from trtbuild.graph.parts import Part
+from trtbuild.quantize.rounding import unpack
+from trtbuild.quantize.stored import Int4Weight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PartWeights:
+    """By name, tensors as they are stored but in FP32; matrices are taken and put back as [out, in]."""
+
+    def __init__(self, part: Part, int4: Mapping[str, Int4Weight] | None = None, without: Collection[str] = ()) -> None:
+        """Read what the part is fed, `without` some tensors; matrices in `int4` become what they stand for.
+
+        Raises InputError for NaN or infinity, naming the tensor.
+        """
+        import torch
+
+        self.tensors: dict[str, Tensor] = {}
+        for operand in part.operands.values():
+            quantised = (int4 or {}).get(operand.matrix.name)
+            if quantised is not None:
+                self.put(operand.matrix, dequantise(quantised))
+        for ref in part.weights.values():
+            if ref.name not in self.tensors and ref.name not in without:
+                self.tensors[ref.name] = torch.from_numpy(read_finite(ref))
+
+    def matrix(self, matrix: Matrix) -> Tensor:
+        """f32 [out, in], a copy where it is made of several parts."""
+        import torch
+
+        parts = [self.tensors[part.name] for part in matrix.parts]
+        parts = [part.T for part in parts] if matrix.transposed else parts
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=matrix.along)
+
+    def put(self, matrix: Matrix, value: Tensor) -> None:
+        """Replace the matrix's parts by those of `value` [out, in]."""
+        own = matrix.part_shape[matrix.along]
+        for part, piece in zip(matrix.parts, value.split(own, dim=matrix.along), strict=True):
+            self.tensors[part.name] = (piece.T if matrix.transposed else piece).contiguous()
+
+    def scale_columns(self, matrix: Matrix, scales: Tensor) -> None:
+        """Multiply what the matrix does to each input channel by scales [in]."""
+        self.put(matrix, self.matrix(matrix) * scales)
+
+    def divide_rows(self, matrix: Matrix, rows: Tensor | slice, scales: Tensor) -> None:
+        """Divide some of the matrix's outputs by scales [rows]."""
+        value = self.matrix(matrix).clone()
+        value[rows] /= scales[:, None]
+        self.put(matrix, value)
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        return {name: tensor.numpy() for name, tensor in self.tensors.items()}
+
+
+def dequantise(weight: Int4Weight) -> Tensor:
+    """f32 [out, in] of a matrix in INT4."""
+    import torch
+
+    width, pairs = weight.values.shape
+    packed: NDArray[np.uint8] = np.memmap(weight.values.file, np.uint8, "r", weight.values.offset, weight.values.shape)
+    blocks = (
+        unpack(packed).reshape(width // weight.block, weight.block, 2 * pairs) * read_finite(weight.scales)[:, None]
+    )
+    return torch.from_numpy(np.ascontiguousarray(blocks.reshape(width, 2 * pairs).T))
+
+
+def read_finite(ref: TensorRef, rows: Sequence[int] | NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """The tensor, or some rows of it, in FP32. Raises InputError for NaN or infinity."""
+    stored: NDArray[Any] = np.memmap(ref.file, np.dtype(_STORED[ref.dtype]), "r", ref.offset, ref.shape)
+    data = stored[...] if rows is None else stored[rows]
+    values = _from_bf16(data) if ref.dtype is DType.BF16 else np.array(data, np.float32)
+    if not np.isfinite(values).all():
+        where = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise InputError(f"{ref.name} has NaN or infinity at {where} ({ref.file.name}). Nothing was written.")
+    return values
+
+
+def _from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+_STORED = {DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16}

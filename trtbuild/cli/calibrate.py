@@ -1,0 +1,91 @@
+"""`trtbuild calibrate`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.table import Table
+
+from trtbuild.calibration.options import CalibrationOptions, Method
+from trtbuild.cli import arguments as a
+from trtbuild.cli.console import output, print_json, progress, stage_table
+from trtbuild.options import Precision
+
+
+def calibrate_command(
+    model: a.ModelArgument,
+    out: a.OutOption,
+    method: Annotated[Method, typer.Option(help="How weights are rounded; the later, the better and the slower.")] = (
+        Method.AWQ_GPTQ
+    ),
+    block_size: a.BlockOption = None,
+    int4_layers: a.LayersOption = "attention,mlp",
+    activations: a.ActivationsOption = None,
+    recipe: Annotated[
+        str, typer.Option(help="Which text and how much of it: default, quick, or a YAML file.")
+    ] = "default",
+    data: Annotated[
+        Optional[list[Path]],
+        typer.Option(help="Text (documents between lines of ---) or JSONL, in place of the recipe's; may be repeated."),
+    ] = None,
+    samples: Annotated[Optional[int], typer.Option(min=1, help="Sequences, in place of the recipe's number.")] = None,
+    length: Annotated[Optional[int], typer.Option(min=16, help="Tokens of each, in place of the recipe's.")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Of which samples are taken, in place of the recipe's.")] = None,
+    revision: a.RevisionOption = None,
+    ignore_config: a.IgnoreOption = None,
+    force: a.ForceOption = False,
+    cache: a.CacheOption = None,
+    json: a.JsonOption = False,
+) -> None:
+    """Write a model with INT4 weights that are fitted to text, layer by layer, as a checkpoint for `compile`.
+
+    Memory is one layer and its activations, whatever the model's size. A job that was stopped goes on where it was
+    when it is started again.
+
+    ```
+    trtbuild calibrate ./SmolLM2-135M-Instruct --block-size 32 --out smollm2-int4
+    trtbuild compile smollm2-int4 --out smollm2
+    trtbuild calibrate Qwen/Qwen3-8B --data support-chats.jsonl --samples 64 --out qwen3-int4
+    ```
+    """
+    from trtbuild.calibrating import calibrate
+    from trtbuild.calibration.recipes import load_recipe
+
+    export = a.export_options(
+        Precision.INT4, activations, block_size, int4_layers, revision, ignore_config, False, cache
+    )
+    wanted = load_recipe(recipe).changed(data, samples, length, seed)
+    with progress(quiet=json) as shown:
+        result = calibrate(model, out, CalibrationOptions(export, wanted, method, force), progress=shown)
+    if json:
+        print_json(
+            {
+                "folder": result.folder,
+                "method": result.method,
+                "bits_per_weight": result.bits_per_weight,
+                "samples": result.samples.description,
+                "matrices": [asdict(report) for report in result.matrices],
+                "stages": [asdict(stage) for stage in result.stages],
+            }
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("projection")
+    for column in ("block", "SQNR of rtn", "SQNR", "worst layer"):
+        table.add_column(column, justify="right")
+    for role in dict.fromkeys(report.role for report in result.matrices):
+        own = [report for report in result.matrices if report.role == role]
+        worst = min(own, key=lambda report: report.sqnr)
+        mean, plain = (sum(values) / len(own) for values in ([r.sqnr for r in own], [r.sqnr_rtn for r in own]))
+        where = f"{worst.sqnr:.1f} dB" + ("" if worst.layer is None else f" ({worst.layer})")
+        blocks = ", ".join(str(block) for block in sorted({report.block for report in own}))
+        table.add_row(role, blocks, f"{plain:.1f} dB", f"{mean:.1f} dB", where)
+    output.print(table)
+    output.print(stage_table(result.stages))
+    output.print(
+        f"{result.folder}: {result.method}, {result.bits_per_weight:.2f} bits a weight. "
+        f"Next: trtbuild compile {result.folder} --out DIR"
+    )

@@ -1,0 +1,96 @@
+"""The form of a calibrated checkpoint: a folder like any other, its matrices INT4, with a `quantization_config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trtbuild.architectures import Matrix
+from trtbuild.checkpoint.base import Checkpoint, TensorRef
+from trtbuild.dtypes import DType
+from trtbuild.errors import InputError
+from trtbuild.quantize.stored import Int4Weight
+
+FIELD, METHOD, FORMAT = "quantization_config", "trtbuild", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A calibrated checkpoint taken apart."""
+
+    plain: Checkpoint
+    """As the unquantised one was: its config, and stand-ins (whose bytes are not there) for the tensors in INT4."""
+    int4: Mapping[str, Int4Weight]
+    """By the matrix's name."""
+    method: str
+    source: Mapping[str, str]
+    """The `name` and `fingerprint` of the checkpoint that was calibrated."""
+    samples: Mapping[str, Any]
+
+
+def describe(
+    plan: Mapping[str, tuple[Matrix, int]],
+    tensors: Mapping[str, TensorRef],
+    method: str,
+    source: Checkpoint,
+    samples: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The `quantization_config` of a calibrated checkpoint."""
+    return {
+        "quant_method": METHOD,
+        "format": FORMAT,
+        "method": method,
+        "source": {"name": source.source, "fingerprint": source.fingerprint()},
+        "samples": dict(samples),
+        "matrices": {
+            name: {
+                "block": block,
+                "tensors": {source: [tensors[source].dtype.value, *tensors[source].shape] for source in matrix.sources},
+            }
+            for name, (matrix, block) in plan.items()
+        },
+    }
+
+
+def is_calibrated(checkpoint: Checkpoint) -> bool:
+    """Whether `trtbuild calibrate` made it."""
+    config = checkpoint.config.get(FIELD)
+    return isinstance(config, Mapping) and config.get("quant_method") == METHOD
+
+
+def take_apart(checkpoint: Checkpoint) -> Calibrated:
+    """Raises InputError if its matrices and its config do not belong together, or a later release wrote it."""
+    config = checkpoint.config[FIELD]
+    where = f"{checkpoint.name}/config.json: {FIELD}"
+    if config.get("format") != FORMAT:
+        raise InputError(f"{where} has the format {config.get('format')}, and this release reads {FORMAT}.")
+    tensors = dict(checkpoint.tensors)
+    int4: dict[str, Int4Weight] = {}
+    try:
+        for name, entry in config["matrices"].items():
+            values, scales = tensors.pop(f"{name}.int4"), tensors.pop(f"{name}.scales")
+            int4[name] = Int4Weight(values, scales, entry["block"])
+            _check(int4[name], where)
+            for tensor, (dtype, *shape) in entry["tensors"].items():
+                stand_in = TensorRef(tensor, DType(dtype), tuple(shape), values.file, 0, 0)
+                tensors.setdefault(tensor, stand_in)
+        plain = {key: value for key, value in checkpoint.config.items() if key != FIELD}
+        return Calibrated(
+            replace(checkpoint, config=plain, tensors=tensors),
+            int4,
+            config["method"],
+            config["source"],
+            config["samples"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where} does not fit the weights ({error!r}). Calibrate again.") from error
+
+
+def _check(weight: Int4Weight, where: str) -> None:
+    width, pairs = weight.values.shape
+    if weight.values.dtype is not DType.U8 or weight.scales.shape != (width // weight.block, 2 * pairs):
+        raise InputError(
+            f"{where}: {weight.values.name} {list(weight.values.shape)} and {weight.scales.name} "
+            f"{list(weight.scales.shape)} are not one matrix in blocks of {weight.block}. Calibrate again."
+        )

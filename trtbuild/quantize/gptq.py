@@ -1,0 +1,83 @@
+"""GPTQ (Frantar et al. 2022): rounding column by column, the error of each made up for by those still to come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trtbuild.dtypes import DType
+from trtbuild.errors import BuildError
+from trtbuild.quantize.rounding import HIGHEST, LOWEST
+from trtbuild.quantize.scales import Blocks, least_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DAMPING = 0.01
+"""Added to the Hessian's diagonal, as a share of its mean."""
+
+MOST_DAMPING = 1.0
+
+LAZY = 64
+"""Columns rounded before the rest of the matrix is updated."""
+
+
+def gptq(weights: Tensor, gram: Tensor, block: int, scale_type: DType, what: str = "the matrix") -> Blocks:
+    """Round weights [rows, in] so that the outputs for inputs with the second moments `gram` [in, in] change least.
+
+    Columns are taken by falling diagonal of the Hessian (act-order). The scales are those with the least error weighted
+    by that diagonal, chosen beforehand, so a block's columns need not follow each other and the order costs nothing at
+    run time. Raises BuildError, naming `what`, where no damping makes the Hessian positive definite.
+    """
+    import torch
+
+    hessian, factor, order = factorise(gram, what)
+    scales = least_error(weights, hessian.diagonal(), block, scale_type)
+    width = weights.shape[1]
+    rest = weights[:, order].clone()
+    own_scales = scales[:, order // block]
+    values = torch.empty_like(rest)
+    for first in range(0, width, LAZY):
+        last = min(first + LAZY, width)
+        own, errors = rest[:, first:last], torch.empty_like(rest[:, first:last])
+        triangle = factor[first:last, first:last]
+        for column in range(last - first):
+            scale, now = own_scales[:, first + column], own[:, column]
+            rounded = (now / scale).round_().clamp_(LOWEST, HIGHEST)
+            values[:, first + column] = rounded
+            error = (now - rounded * scale) / triangle[column, column]
+            errors[:, column] = error
+            own[:, column + 1 :] -= torch.outer(error, triangle[column, column + 1 :])
+        rest[:, last:] -= errors @ factor[first:last, last:]
+    back = torch.empty_like(order)
+    back[order] = torch.arange(width)
+    return Blocks(values[:, back].to(torch.int8), scales)
+
+
+def factorise(gram: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The damped Hessian, the upper Cholesky factor of its inverse in act-order, and that order.
+
+    A channel that was never active has a Hessian of the damping alone, and is rounded to nearest.
+    """
+    import torch
+
+    width = len(gram)
+    mean = gram.diagonal().mean()
+    if not torch.isfinite(mean):
+        raise BuildError(f"{what}: the calibration activations that reach it are not finite, so nothing can be fitted.")
+    if mean == 0:
+        gram, mean = torch.eye(width), torch.tensor(1.0)
+    damping = DAMPING
+    while damping <= MOST_DAMPING:
+        hessian = gram.clone()
+        hessian.diagonal().add_(damping * mean)
+        order = hessian.diagonal().argsort(descending=True, stable=True)
+        lower, failed = torch.linalg.cholesky_ex(hessian[order][:, order])
+        if not failed:
+            factor, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
+            if not failed:
+                return hessian, factor, order
+        damping *= 10
+    raise BuildError(
+        f"{what}: its Hessian is not positive definite, even with {MOST_DAMPING:g} times its mean added to its "
+        "diagonal. Give more calibration text, or --method awq."
+    )
