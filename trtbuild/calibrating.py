@@ -14,8 +14,7 @@ from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import Samples, read_samples
 from trtbuild.errors import InputError
 from trtbuild.exporting import Weights, read_weights, refuse_overwriting
-from trtbuild.files import link_or_copy, put_in_place, refuse_existing, resumable_folder
-from trtbuild.manifest import write_json
+from trtbuild.files import link_or_copy, put_in_place, refuse_existing, resumable_folder, write_json
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.calibrated import FIELD, describe
 from trtbuild.quantize.rtn import plan_int4
@@ -46,7 +45,7 @@ def calibrate(
     A job that was killed goes on at the layer where it was when it is started again. The same inputs give the same
     bytes. Raises InputError for wrong input, BuildError where nothing can be fitted; `out` appears whole or not at all.
     """
-    _need_torch()
+    need_torch()
     stages = Stages(progress or Silent())
     refuse_existing(out, replace=options.force)
     with stages.stage("checkpoint"):
@@ -109,7 +108,8 @@ def _bits_per_weight(reports: list[MatrixReport], weights: Weights) -> float:
     return 4 + 8 * weights.dtype.size * scales / count if count else 0.0
 
 
-def _need_torch() -> None:
+def need_torch() -> None:
+    """Raise InputError, with what to install, where calibration cannot run."""
     try:
         import onnxruntime  # noqa: F401
         import torch  # noqa: F401

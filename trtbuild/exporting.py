@@ -8,12 +8,14 @@ from pathlib import Path
 
 import trtbuild
 from trtbuild.architectures import Binding, Role, read_decoder
+from trtbuild.calibration.audit_file import read_audit
 from trtbuild.checkpoint import Checkpoint, open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_folder, refuse_existing
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.save import save_graph
+from trtbuild.graph.widen import widen
 from trtbuild.options import ExportOptions, Precision
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.calibrated import Calibrated, is_calibrated, take_apart
@@ -44,6 +46,8 @@ class Weights:
     """What to quantise with, where that is still to be done."""
     calibrated: Calibrated | None = None
     """Where `calibrate` made the checkpoint."""
+    unsafe: frozenset[str] = frozenset()
+    """Values and weights that an FP16 network keeps in FP32."""
     packed: PackedCheckpoint | None = None
     """Where the checkpoint came in another library's INT4."""
 
@@ -140,6 +144,8 @@ def write_graph(
     """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
     options = GraphOptions(dtype or weights.dtype, capacity)
     graph = author_decoder(weights.binding, options, weights.int4, weights.metadata(options.dtype))
+    if options.dtype is DType.F16:
+        widen(graph.model, weights.unsafe)
     save_graph(graph, file, copy_weights=copy_weights)
     return len(graph.model.graph.node)
 
@@ -147,6 +153,18 @@ def write_graph(
 def read_weights(model: str | Path, options: ExportOptions, progress: Progress) -> Weights:
     """Open the checkpoint and settle on a type; nothing is quantised yet, but everything that could refuse has."""
     checkpoint = open_checkpoint(model, revision=options.revision, cache=options.cache, progress=progress)
+    weights = _read(checkpoint, options)
+    if options.audit is None:
+        return weights
+    if weights.dtype is not DType.F16:
+        raise InputError(
+            f"--audit is of FP16, and this network computes in {weights.dtype.value}, which holds what FP32 does. "
+            "Leave it out, or give --precision fp16 (--activations fp16 with int4)."
+        )
+    return replace(weights, unsafe=read_audit(options.audit, checkpoint).unsafe)
+
+
+def _read(checkpoint: Checkpoint, options: ExportOptions) -> Weights:
     if is_calibrated(checkpoint):
         return _read_calibrated(checkpoint, options)
     packed = take_packed_apart(checkpoint)

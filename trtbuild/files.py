@@ -148,6 +148,11 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise
 
 
+def write_json(file: Path, data: Mapping[str, Any]) -> None:
+    """One document, its keys in order: the same data give the same bytes."""
+    file.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def link_or_copy(source: Path, destination: Path) -> None:
     """Make `destination` a hard link to `source` (symlinks resolved), or a copy where the file system has no links."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -46,6 +45,7 @@ def manifest(
             "weights": weights.precision.value,
             "network": weights.dtype.value,
             "int4": _int4(weights),
+            "kept_in_fp32": sorted(weights.unsafe),
         },
         "profiles": asdict(profiles),
         "options": {
@@ -101,10 +101,6 @@ def timings(stages: list[Stage], engine: EngineResult | None) -> dict[str, Any]:
         "stages": [asdict(stage) for stage in stages],
         "engine_seconds": None if engine is None else engine.seconds,
     }
-
-
-def write_json(file: Path, data: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -46,6 +46,8 @@ class ExportOptions:
     int4_layers: frozenset[Int4Layers] = DEFAULT_LAYERS
     revision: str | None = None
     ignore_config: tuple[str, ...] = ()
+    audit: Path | None = None
+    """What `audit` wrote: parts that FP16 cannot hold are kept in FP32."""
     copy_weights: bool = False
     cache: Path = field(default_factory=default_cache)
 

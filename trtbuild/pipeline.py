@@ -16,10 +16,10 @@ from trtbuild.exporting import (
     refuse_overwriting,
     write_graph,
 )
-from trtbuild.files import atomic_folder, refuse_existing
+from trtbuild.files import atomic_folder, refuse_existing, write_json
 from trtbuild.graph.facts import read_facts
 from trtbuild.hashing import Hasher
-from trtbuild.manifest import manifest, timings, write_json
+from trtbuild.manifest import manifest, timings
 from trtbuild.options import CompileOptions
 from trtbuild.progress import Progress, Silent
 from trtbuild.stages import Stage, Stages

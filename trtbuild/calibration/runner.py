@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
 
+from trtbuild.dtypes import DType
 from trtbuild.graph import contract
-from trtbuild.graph.parts import HIDDEN, NEXT, Part
+from trtbuild.graph.builder import value_info
+from trtbuild.graph.parts import HIDDEN, Part
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -17,7 +20,8 @@ Arrays = Mapping[str, NDArray[np.float32]]
 class PartRunner:
     """One session; weights are given with each batch, so they can change between two passes."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, also: Sequence[str] = ()) -> None:
+        """`also` names other values of the part, for `values`."""
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -26,16 +30,21 @@ class PartRunner:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_cpu_mem_arena = False
         self.part = part
-        self._session = ort.InferenceSession(part.model.SerializeToString(), options, ["CPUExecutionProvider"])
+        self._also = tuple(also)
+        model = ModelProto()
+        model.CopyFrom(part.model)
+        known = {value.name for value in model.graph.output}
+        model.graph.output.extend(value_info(name, DType.F32, None) for name in also if name not in known)
+        self._session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def embed(self, tokens: NDArray[np.int64], weights: Arrays) -> NDArray[np.float32]:
         """Tokens [batch, tokens] -> f32 [batch, tokens, hidden]."""
-        return self._run([NEXT], {contract.INPUT_IDS: tokens}, tokens.shape, weights)[0]
+        return self._run([self.part.output], {contract.INPUT_IDS: tokens}, tokens.shape, weights)[0]
 
     def layer(self, hidden: NDArray[np.float32], weights: Arrays) -> NDArray[np.float32]:
         """Whole sequences f32 [batch, tokens, hidden] through the layer."""
-        return self._run([NEXT], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
+        return self._run([self.part.output], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
 
     def operands(self, hidden: NDArray[np.float32], weights: Arrays) -> dict[str, NDArray[np.float32]]:
         """What the part's matrices multiply, by the value's name, f32 [batch, tokens, width]."""
@@ -43,9 +52,13 @@ class PartRunner:
         values = dict(zip(taps, self._run(taps, {HIDDEN: hidden}, hidden.shape[:2], weights), strict=True))
         return {HIDDEN: hidden, **values}
 
+    def values(self, hidden: NDArray[np.float32], weights: Arrays) -> list[NDArray[np.float32]]:
+        """The values that the runner was made for, of hidden f32 [batch, tokens, hidden]."""
+        return self._run(list(self._also), {HIDDEN: hidden}, hidden.shape[:2], weights)
+
     def logits(self, hidden: NDArray[np.float32], weights: Arrays) -> NDArray[np.float32]:
         """f32 [batch, tokens, vocab] of f32 [batch, tokens, hidden]."""
-        return self._run([contract.LOGITS], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
+        return self._run([self.part.output], {HIDDEN: hidden}, hidden.shape[:2], weights)[0]
 
     def _run(
         self, outputs: list[str], own: Mapping[str, NDArray[Any]], shape: tuple[int, ...], weights: Arrays

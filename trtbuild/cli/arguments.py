@@ -92,6 +92,18 @@ TimingOption = Annotated[
 ProfilesOption = Annotated[
     str, typer.Option("--profiles", help="chat, long-context, batch-scoring, or a YAML file of shape profiles.")
 ]
+RecipeOption = Annotated[str, typer.Option(help="Which text and how much of it: default, quick, or a YAML file.")]
+DataOption = Annotated[
+    Optional[list[Path]],
+    typer.Option(help="Text (documents between lines of ---) or JSONL, in place of the recipe's; may be repeated."),
+]
+SamplesOption = Annotated[Optional[int], typer.Option(min=1, help="Sequences, in place of the recipe's number.")]
+LengthOption = Annotated[Optional[int], typer.Option(min=16, help="Tokens of each, in place of the recipe's.")]
+SeedOption = Annotated[Optional[int], typer.Option(help="Of which samples are taken, in place of the recipe's.")]
+AuditOption = Annotated[
+    Optional[Path],
+    typer.Option("--audit", help="With FP16: what `trtbuild audit` wrote; parts that FP16 cannot hold stay in FP32."),
+]
 SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]
 CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]
 
@@ -105,6 +117,7 @@ def export_options(
     ignore_config: list[str] | None,
     copy_weights: bool,
     cache: Path | None,
+    audit: Path | None = None,
 ) -> ExportOptions:
     return ExportOptions(
         precision=precision,
@@ -115,6 +128,7 @@ def export_options(
         ignore_config=tuple(ignore_config or ()),
         copy_weights=copy_weights,
         cache=cache or default_cache(),
+        audit=audit,
     )
 
 

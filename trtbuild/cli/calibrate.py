@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -24,16 +23,11 @@ def calibrate_command(
     block_size: a.BlockOption = None,
     int4_layers: a.LayersOption = "attention,mlp",
     activations: a.ActivationsOption = None,
-    recipe: Annotated[
-        str, typer.Option(help="Which text and how much of it: default, quick, or a YAML file.")
-    ] = "default",
-    data: Annotated[
-        Optional[list[Path]],
-        typer.Option(help="Text (documents between lines of ---) or JSONL, in place of the recipe's; may be repeated."),
-    ] = None,
-    samples: Annotated[Optional[int], typer.Option(min=1, help="Sequences, in place of the recipe's number.")] = None,
-    length: Annotated[Optional[int], typer.Option(min=16, help="Tokens of each, in place of the recipe's.")] = None,
-    seed: Annotated[Optional[int], typer.Option(help="Of which samples are taken, in place of the recipe's.")] = None,
+    recipe: a.RecipeOption = "default",
+    data: a.DataOption = None,
+    samples: a.SamplesOption = None,
+    length: a.LengthOption = None,
+    seed: a.SeedOption = None,
     revision: a.RevisionOption = None,
     ignore_config: a.IgnoreOption = None,
     force: a.ForceOption = False,

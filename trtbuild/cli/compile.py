@@ -41,6 +41,7 @@ def compile_command(
     revision: a.RevisionOption = None,
     ignore_config: a.IgnoreOption = None,
     copy_weights: a.CopyOption = False,
+    audit: a.AuditOption = None,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -58,7 +59,7 @@ def compile_command(
 
     options = CompileOptions(
         export=a.export_options(
-            precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache
+            precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache, audit
         ),
         engine=a.engine_options(
             backend,

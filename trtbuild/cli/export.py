@@ -19,6 +19,7 @@ def export_command(
     revision: a.RevisionOption = None,
     ignore_config: a.IgnoreOption = None,
     copy_weights: a.CopyOption = False,
+    audit: a.AuditOption = None,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -33,7 +34,7 @@ def export_command(
     from trtbuild.exporting import export
 
     options = a.export_options(
-        precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache
+        precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache, audit
     )
     with progress(quiet=json) as shown:
         result = export(model, out, options, capacity=capacity, force=force, progress=shown)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import trtbuild
-from trtbuild.cli import build, calibrate, compile, evaluate, export, generate, serve, verify
+from trtbuild.cli import audit, build, calibrate, compile, evaluate, export, generate, serve, verify
 from trtbuild.cli.console import print_error
 from trtbuild.errors import TrtbuildError
 
@@ -27,6 +27,7 @@ app.command(name="generate")(generate.generate_command)
 app.command(name="export")(export.export_command)
 app.command(name="build")(build.build_command)
 app.command(name="calibrate")(calibrate.calibrate_command)
+app.command(name="audit")(audit.audit_command)
 app.command(name="evaluate")(evaluate.evaluate_command)
 app.command(name="verify")(verify.verify_command)
 

@@ -17,8 +17,8 @@ from trtbuild.graph.lengths import length_rules
 from trtbuild.graph.network import Network, Operand
 from trtbuild.graph.positions import step
 
-HIDDEN, NEXT = "hidden", "next_hidden"
-"""A layer's input and output, f32 [batch, tokens, hidden]."""
+HIDDEN = "hidden"
+"""A layer's input, f32 [batch, tokens, hidden]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Part:
     """A model of a part of the decoder, whose weights are fed in FP32 under their tensors' names."""
 
     model: ModelProto
+    output: str
+    """What the part makes, under the name that the value has in the whole decoder."""
     weights: dict[str, TensorRef]
     operands: dict[str, Operand]
     """By the matrix's name; their values, and routes, are outputs of the model."""
@@ -59,8 +61,7 @@ class FedWeights(GraphBuilder):
 def author_embedding(binding: Binding) -> Part:
     """input_ids, position_ids -> what the first layer is given. Any number of the embedding's rows may be fed."""
     author = _author(binding, 1)
-    author.graph.rename(author.embed(), NEXT)
-    part = _part(author, _positions(contract.INPUT_IDS, contract.POSITION_IDS), NEXT)
+    part = _part(author, author.embed(), _positions(contract.INPUT_IDS, contract.POSITION_IDS))
     table = binding.tensor(Role.EMBEDDING).name
     for value in part.model.graph.input:
         if value.name == table:
@@ -69,10 +70,10 @@ def author_embedding(binding: Binding) -> Part:
 
 
 def author_layer(binding: Binding, layer: int, tokens: int) -> Part:
-    """hidden -> next_hidden of one layer, over whole sequences of `tokens` tokens."""
+    """One layer over whole sequences of `tokens` tokens."""
     author = _author(binding, tokens)
     shared = step(author.net, binding.spec, tokens)
-    author.graph.rename(author.block(layer, HIDDEN, shared), NEXT)
+    output = author.block(layer, HIDDEN, shared)
     inputs = [_hidden(binding), *_positions(contract.POSITION_IDS)]
     inputs.append(value_info(contract.CACHE_POSITIONS, DType.I64, ["kv"]))
     if length_rules(binding.spec, tokens).sequence_lengths:
@@ -87,7 +88,7 @@ def author_layer(binding: Binding, layer: int, tokens: int) -> Part:
         if width
     )
     inputs += [value_info(name, DType.F32, ("batch", heads, tokens, width)) for name, (heads, width) in caches]
-    return _part(author, inputs, NEXT, caches)
+    return _part(author, output, inputs, caches)
 
 
 def author_head(binding: Binding) -> Part:
@@ -95,7 +96,7 @@ def author_head(binding: Binding) -> Part:
     author = _author(binding, 1)
     author.logits(HIDDEN)
     inputs = [_hidden(binding), value_info(contract.LOGITS_POSITIONS, DType.I64, ["batch", "n"])]
-    return _part(author, inputs, contract.LOGITS)
+    return _part(author, contract.LOGITS, inputs)
 
 
 def _author(binding: Binding, tokens: int) -> Author:
@@ -112,13 +113,13 @@ def _positions(*names: str) -> list[ValueInfoProto]:
 
 def _part(
     author: Author,
-    inputs: list[ValueInfoProto],
     output: str,
+    inputs: list[ValueInfoProto],
     caches: tuple[tuple[str, tuple[int, int]], ...] = (),
 ) -> Part:
     graph = author.graph
     assert isinstance(graph, FedWeights)
-    part = Part(ModelProto(), graph.fed, author.net.operands, caches)
+    part = Part(ModelProto(), output, graph.fed, author.net.operands, caches)
     made: Iterable[str] = dict.fromkeys((output, *part.taps))
     outputs = [value_info(name, DType.F32, None) for name in made if name != HIDDEN]
     inputs = inputs + [value_info(name, DType.F32, ref.shape) for name, ref in graph.fed.items()]

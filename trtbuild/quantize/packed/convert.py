@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trtbuild.architectures import Binding, Matrix
-from trtbuild.architectures import Role
+from trtbuild.architectures import Binding, Matrix, Role
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
