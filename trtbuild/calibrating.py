@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import trtbuild
+from trtbuild.architectures import Matrix, Role
+from trtbuild.calibration.budget import spend
 from trtbuild.calibration.layer_fit import MatrixReport
-from trtbuild.calibration.layerwise import Work, copy_rest, layout, run
+from trtbuild.calibration.layerwise import Work, copy_rest, layout, run, sensitivities
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import Samples, read_samples
 from trtbuild.errors import InputError
@@ -21,6 +24,8 @@ from trtbuild.quantize.rtn import plan_int4
 from trtbuild.quantize.weights_file import WeightsFile
 from trtbuild.stages import Stage, Stages
 
+SENSITIVITY_SAMPLES = 8
+
 WEIGHTS_FILE, REPORT_FILE = "model.safetensors", "calibration.json"
 
 
@@ -31,7 +36,7 @@ class CalibrationResult:
     folder: Path
     method: str
     bits_per_weight: float
-    """Of the quantised matrices, scales included."""
+    """Of the layers that were chosen, scales included, and matrices that the budget left as they were."""
     matrices: tuple[MatrixReport, ...]
     samples: Samples
     stages: tuple[Stage, ...]
@@ -46,13 +51,15 @@ def calibrate(
     bytes. Raises InputError for wrong input, BuildError where nothing can be fitted; `out` appears whole or not at all.
     """
     need_torch()
+    if options.bits is not None and options.export.block_size is not None:
+        raise InputError("--bits chooses the block sizes, so --block-size cannot be given with it. Leave one out.")
     stages = Stages(progress or Silent())
     refuse_existing(out, replace=options.force)
     with stages.stage("checkpoint"):
         weights = read_weights(model, options.export, stages.progress)
         if weights.int4_options is None:
             raise InputError(f"{weights.checkpoint.name} is INT4 already. Give the checkpoint it was made from.")
-        plan = plan_int4(weights.binding, weights.int4_options)
+        chosen = plan = plan_int4(weights.binding, weights.int4_options)
     refuse_overwriting(weights.checkpoint, out)
     with stages.stage("samples") as stage:
         samples = read_samples(options.samples, weights.checkpoint)
@@ -60,6 +67,11 @@ def calibrate(
     limit = weights.binding.spec.max_positions
     if samples.tokens.shape[1] > limit:
         raise InputError(f"Samples of {samples.tokens.shape[1]} tokens are longer than the model's {limit} positions.")
+    if options.bits is not None:
+        with stages.stage("sensitivity") as stage:
+            draft = Work(weights.binding, chosen, options.method, weights.dtype, samples.tokens, out)
+            plan = spend(sensitivities(draft, SENSITIVITY_SAMPLES, stages.progress), options.bits)
+            stage.note = f"{len(plan)} of {len(chosen)} matrices in INT4"
     config = describe(plan, weights.binding.tensors, options.method.value, weights.checkpoint, samples.description)
     identity = {
         "version": trtbuild.__version__,
@@ -80,7 +92,7 @@ def calibrate(
                 stage.note = f"{len(reports)} matrices by {options.method.value}"
             with stages.stage("rest") as stage:
                 copy_rest(work, output)
-        bits = _bits_per_weight(reports, weights)
+        bits = _bits_per_weight(chosen, plan, weights)
         _finish(result, weights, config, reports, bits)
         put_in_place(result, out)
     return CalibrationResult(out, options.method.value, bits, tuple(reports), samples, tuple(stages.done))
@@ -102,10 +114,17 @@ def _finish(
     write_json(folder / REPORT_FILE, {**own, "bits_per_weight": bits, "matrices": matrices})
 
 
-def _bits_per_weight(reports: list[MatrixReport], weights: Weights) -> float:
-    count = sum(report.shape[0] * report.shape[1] for report in reports)
-    scales = sum(report.shape[0] * report.shape[1] // report.block for report in reports)
-    return 4 + 8 * weights.dtype.size * scales / count if count else 0.0
+def _bits_per_weight(
+    chosen: Mapping[str, tuple[Matrix, int]], plan: Mapping[str, tuple[Matrix, int]], weights: Weights
+) -> float:
+    """Over the matrices that were `chosen` to be quantised, of which `plan` are."""
+    plain = 8.0 * weights.binding.tensor(Role.EMBEDDING).dtype.size
+    count = bits = 0.0
+    for name, (matrix, _) in chosen.items():
+        size = matrix.shape[0] * matrix.shape[1]
+        count += size
+        bits += size * (4 + 8 * weights.dtype.size / plan[name][1] if name in plan else plain)
+    return bits / count if count else 0.0
 
 
 def need_torch() -> None:

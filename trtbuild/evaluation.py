@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trtbuild.architectures import Binding, Role
-from trtbuild.calibration.runner import Arrays, PartRunner
+from trtbuild.calibration.runner import Arrays, PartRunner, embedded
 from trtbuild.calibration.samples import tokenizer_of
-from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
 from trtbuild.exporting import Weights
-from trtbuild.graph.parts import Part, author_embedding, author_head, author_layer
+from trtbuild.graph.parts import Part, author_head, author_layer
 from trtbuild.progress import Progress, Silent
 from trtbuild.verify.measures import log_softmax
 
@@ -72,7 +71,7 @@ def evaluate(
         )
     progress.stage("evaluate")
     layers = len(model.binding.spec.layers)
-    streams = [_embedded(weights.binding, tokens) for weights in (model, reference)]
+    streams = [embedded(weights.binding, tokens) for weights in (model, reference)]
     for layer in range(layers):
         progress.update(layer, layers + 2, f"layer {layer}")
         for weights, hidden in zip((model, reference), streams, strict=True):
@@ -100,14 +99,6 @@ def evaluate(
         same_top1=float(np.mean(same)),
         kl_by_position=tuple(kl.mean(axis=0).tolist()),
     )
-
-
-def _embedded(binding: Binding, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-    part, table = author_embedding(binding), binding.tensor(Role.EMBEDDING)
-    present, ids = np.unique(tokens, return_inverse=True)
-    weights = dict(PartWeights(part, without={table.name}).arrays())
-    weights[table.name] = read_finite(table, present)
-    return PartRunner(part).embed(ids.reshape(tokens.shape), weights)
 
 
 def _through(runner: PartRunner, weights: Arrays, hidden: NDArray[np.float32]) -> None:

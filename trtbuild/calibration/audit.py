@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from trtbuild.architectures import Role
 from trtbuild.calibration.ranges import Gauge, Range
-from trtbuild.calibration.runner import Arrays, PartRunner
+from trtbuild.calibration.runner import Arrays, PartRunner, embedded
 from trtbuild.calibration.weights import PartWeights, read_finite
 from trtbuild.dtypes import DType
 from trtbuild.exporting import Weights
@@ -27,13 +27,8 @@ def audit(weights: Weights, tokens: NDArray[np.int64], progress: Progress) -> tu
     """
     narrow = narrow_values(weights)
     layers = len(weights.binding.spec.layers)
-    table = weights.binding.tensor(Role.EMBEDDING)
-    present, ids = np.unique(tokens, return_inverse=True)
-    part = author_embedding(weights.binding)
-    own = dict(PartWeights(part, weights.int4, without={table.name}).arrays())
-    own[table.name] = read_finite(table, present)
-    hidden = PartRunner(part).embed(ids.reshape(tokens.shape), own)
-    ranges = [_of_batch(part.output, hidden), *_weights(weights, own)]
+    hidden = embedded(weights.binding, tokens)
+    ranges = [_of_batch(author_embedding(weights.binding).output, hidden), *_table(weights, tokens)]
     for layer in range(layers + 1):
         progress.update(layer, layers + 1, f"layer {layer}" if layer < layers else "head")
         last = layer == layers
@@ -49,6 +44,13 @@ def narrow_values(weights: Weights) -> set[str]:
     types = value_types(model)
     narrow = {name for name, kind in types.items() if kind == TensorProto.FLOAT16}
     return narrow | {source for source, _ in narrowing_casts(model, types)}
+
+
+def _table(weights: Weights, tokens: NDArray[np.int64]) -> Iterator[Range]:
+    """What the embedding is made with: the rows of the table that occur, and all of the rest."""
+    part, table = author_embedding(weights.binding), weights.binding.tensor(Role.EMBEDDING)
+    yield _of_batch(table.name, read_finite(table, np.unique(tokens))[None])
+    yield from _weights(weights, PartWeights(part, without={table.name}).arrays())
 
 
 def _part(weights: Weights, part: Part, narrow: set[str], hidden: NDArray[np.float32], *, keep: bool) -> list[Range]:

@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trtbuild.architectures import Binding, Matrix, Role
+from trtbuild.calibration.budget import Sensitivity, measure
 from trtbuild.calibration.folds import Fold, folds
 from trtbuild.calibration.layer_fit import Job, MatrixReport, fit
 from trtbuild.calibration.moments import Statistics
 from trtbuild.calibration.options import Method
-from trtbuild.calibration.runner import PartRunner
-from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.calibration.runner import PartRunner, embedded
+from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError
-from trtbuild.graph.parts import Part, author_embedding, author_head, author_layer
+from trtbuild.graph.parts import Part, author_head, author_layer
 from trtbuild.progress import Progress
 from trtbuild.quantize.rounding import pack_transposed
 from trtbuild.quantize.rtn import as_stored
@@ -103,6 +104,33 @@ def run(work: Work, output: WeightsFile, progress: Progress) -> list[MatrixRepor
     return result
 
 
+def sensitivities(work: Work, samples: int, progress: Progress) -> list[Sensitivity]:
+    """What each matrix of the plan loses at each block size, on the first `samples` samples, nothing rounded before it.
+
+    Memory is one layer, its second moments and these samples' activations.
+    """
+    layers, rows = len(work.binding.spec.layers), min(samples, len(work.tokens))
+    few = replace(work, tokens=work.tokens[:rows])
+    hidden = embedded(work.binding, few.tokens)
+    found: list[Sensitivity] = []
+    for layer in range(layers + 1):
+        progress.update(layer, layers + 1, f"layer {layer}" if layer < layers else "head")
+        head = layer == layers
+        part = author_head(work.binding) if head else author_layer(work.binding, layer, few.tokens.shape[1])
+        own = {name: entry for name, entry in work.plan.items() if name in part.operands}
+        if head and not own:
+            break
+        runner, weights = PartRunner(part), PartWeights(part)
+        statistics = _observe(few, part, runner, weights, hidden, f"layer {layer}")
+        plain = 8 * work.binding.tensor(Role.EMBEDDING).dtype.size
+        found += measure(own, weights, part.operands, statistics, work.scale_type, plain)
+        if not head:
+            arrays = weights.arrays()
+            for batch in _batches(few):
+                hidden[batch] = runner.layer(hidden[batch], arrays)
+    return found
+
+
 def _read_journal(file: Path) -> list[list[MatrixReport]]:
     """The reports of each finished layer; a last line that was cut off counts for nothing."""
     if not file.exists():
@@ -131,16 +159,8 @@ def _batches(work: Work) -> Iterator[slice]:
 
 
 def _embed(work: Work, out: Activations) -> None:
-    """The embedding of the tokens, of which only the rows that occur are read."""
-    table = work.binding.tensor(Role.EMBEDDING)
-    present, ids = np.unique(work.tokens, return_inverse=True)
-    ids = ids.reshape(work.tokens.shape)
-    part = author_embedding(work.binding)
-    weights = PartWeights(part, without={table.name}).arrays()
-    weights[table.name] = read_finite(table, present)
-    runner = PartRunner(part)
     for batch in _batches(work):
-        out[batch] = runner.embed(ids[batch], weights)
+        out[batch] = embedded(work.binding, work.tokens[batch])
     out.flush()
 
 
@@ -163,7 +183,7 @@ def _layer(work: Work, layer: int, hidden: Activations, out: Activations, output
 
 
 def _observe(
-    work: Work, part: Part, runner: PartRunner, weights: PartWeights, hidden: Activations, what: str
+    work: Work, part: Part, runner: PartRunner, weights: PartWeights, hidden: NDArray[np.float32], what: str
 ) -> Statistics:
     """The moments of everything that the part's matrices multiply."""
     import torch

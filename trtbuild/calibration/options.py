@@ -34,4 +34,6 @@ class CalibrationOptions:
     """Its precision is INT4; block size, layers, activations, revision and cache are taken from it."""
     samples: SampleOptions
     method: Method = Method.AWQ_GPTQ
+    bits: float | None = None
+    """Bits of each weight of the chosen layers on average, scales included; None takes one block for each width."""
     force: bool = False

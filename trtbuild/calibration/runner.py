@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from trtbuild.architectures import Binding, Role
+from trtbuild.calibration.weights import PartWeights, read_finite
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
 from trtbuild.graph.builder import value_info
-from trtbuild.graph.parts import HIDDEN, Part
+from trtbuild.graph.parts import HIDDEN, Part, author_embedding
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -77,3 +79,12 @@ class PartRunner:
         feed = {name: value for name, value in feed.items() if name in self._inputs}
         results: list[NDArray[np.float32]] = self._session.run(outputs, feed)
         return results
+
+
+def embedded(binding: Binding, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    """What the first layer is given for tokens [batch, tokens]; of the table, only the rows that occur are read."""
+    part, table = author_embedding(binding), binding.tensor(Role.EMBEDDING)
+    present, ids = np.unique(tokens, return_inverse=True)
+    weights = dict(PartWeights(part, without={table.name}).arrays())
+    weights[table.name] = read_finite(table, present)
+    return PartRunner(part).embed(ids.reshape(tokens.shape), weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 from rich.table import Table
@@ -21,6 +21,12 @@ def calibrate_command(
         Method.AWQ_GPTQ
     ),
     block_size: a.BlockOption = None,
+    bits: Annotated[
+        Optional[float],
+        typer.Option(
+            min=4, max=16, help="Bits a weight on average: the most sensitive projections get smaller blocks, or none."
+        ),
+    ] = None,
     int4_layers: a.LayersOption = "attention,mlp",
     activations: a.ActivationsOption = None,
     recipe: a.RecipeOption = "default",
@@ -42,6 +48,7 @@ def calibrate_command(
     ```
     trtbuild calibrate ./SmolLM2-135M-Instruct --block-size 32 --out smollm2-int4
     trtbuild compile smollm2-int4 --out smollm2
+    trtbuild calibrate ./SmolLM2-135M-Instruct --bits 4.4 --out smollm2-mixed
     trtbuild calibrate Qwen/Qwen3-8B --data support-chats.jsonl --samples 64 --out qwen3-int4
     ```
     """
@@ -53,7 +60,7 @@ def calibrate_command(
     )
     wanted = load_recipe(recipe).changed(data, samples, length, seed)
     with progress(quiet=json) as shown:
-        result = calibrate(model, out, CalibrationOptions(export, wanted, method, force), progress=shown)
+        result = calibrate(model, out, CalibrationOptions(export, wanted, method, bits, force), progress=shown)
     if json:
         print_json(
             {

@@ -1,0 +1,124 @@
+"""Precision by sensitivity: what rounding each matrix loses at each block size, and how to spend a budget of bits."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtbuild.architectures import Matrix
+from trtbuild.calibration.moments import Statistics
+from trtbuild.calibration.weights import PartWeights
+from trtbuild.dtypes import DType
+from trtbuild.errors import InputError
+from trtbuild.graph.network import Operand
+from trtbuild.quantize.rtn import BLOCK_SIZES
+from trtbuild.quantize.scales import least_error, output_error, round_to_nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to store a matrix."""
+
+    block: int | None
+    """None: not quantised."""
+    bits: float
+    """Bits of each weight, scales included."""
+    noise: float
+    """E|(W - Q)x|^2 / E|Wx|^2 on the calibration text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """One matrix's choices, by rising bits."""
+
+    matrix: Matrix
+    choices: tuple[Choice, ...]
+
+    @property
+    def weights(self) -> int:
+        rows, width = self.matrix.shape
+        return rows * width
+
+
+def measure(
+    plan: Mapping[str, tuple[Matrix, int]],
+    weights: PartWeights,
+    operands: Mapping[str, Operand],
+    statistics: Statistics,
+    scale_type: DType,
+    plain_bits: int,
+) -> Iterator[Sensitivity]:
+    """The choices of each matrix of `plan`, rounded to nearest with scales of the least weighted error.
+
+    Experts are given the blocks of the plan only: their matrices are most of a model's weights.
+    """
+    for name, (matrix, planned) in plan.items():
+        operand = operands[name]
+        if operand.routes is not None:
+            yield Sensitivity(matrix, (Choice(planned, 4 + 8 * scale_type.size / planned, 0.0),))
+            continue
+        own, gram = weights.matrix(matrix).contiguous(), statistics.of(operand).gram()
+        signal = max(output_error(own, gram), 1e-30)
+        choices = [
+            Choice(block, 4 + 8 * scale_type.size / block, _noise(own, gram, block, scale_type) / signal)
+            for block in BLOCK_SIZES
+            if matrix.shape[1] % block == 0
+        ]
+        yield Sensitivity(matrix, (*choices, Choice(None, float(plain_bits), 0.0)))
+
+
+def _noise(weights: Tensor, gram: Tensor, block: int, scale_type: DType) -> float:
+    scales = least_error(weights, gram.diagonal(), block, scale_type)
+    return output_error(round_to_nearest(weights, scales).dequantised() - weights, gram)
+
+
+def spend(sensitivities: list[Sensitivity], bits: float) -> dict[str, tuple[Matrix, int]]:
+    """The plan with the least sum of noise at no more than `bits` bits a weight on average.
+
+    Every matrix begins with its cheapest choice, and as long as there are bits, the step that takes away most noise for
+    each of them is taken: with choices whose noise falls less and less, the best plan there is, up to one step. Raises
+    InputError for a budget below the cheapest plan.
+    """
+    total = sum(each.weights for each in sensitivities)
+    spent = sum(each.weights * each.choices[0].bits for each in sensitivities)
+    if spent > bits * total:
+        raise InputError(
+            f"A budget of {bits:g} bits a weight is below what the largest blocks take, {spent / total:.3f}. "
+            "Give --bits at least that."
+        )
+    chosen = dict.fromkeys(range(len(sensitivities)), 0)
+    steps = [step for index, each in enumerate(sensitivities) if (step := _next(each, 0, index)) is not None]
+    heapq.heapify(steps)
+    while steps:
+        _, index, to = heapq.heappop(steps)
+        each = sensitivities[index]
+        cost = each.weights * (each.choices[to].bits - each.choices[chosen[index]].bits)
+        if spent + cost > bits * total:
+            continue
+        spent += cost
+        chosen[index] = to
+        following = _next(each, to, index)
+        if following is not None:
+            heapq.heappush(steps, following)
+    plan: dict[str, tuple[Matrix, int]] = {}
+    for index, each in enumerate(sensitivities):
+        block = each.choices[chosen[index]].block
+        if block is not None:
+            plan[each.matrix.name] = each.matrix, block
+    return plan
+
+
+def _next(each: Sensitivity, now: int, index: int) -> tuple[float, int, int] | None:
+    """The step up from choice `now` that gains most for its bits: (the gain's negative, the matrix, the choice)."""
+    own = each.choices[now]
+    steps = [
+        (-(own.noise - other.noise) / (each.weights * (other.bits - own.bits)), index, place)
+        for place, other in enumerate(each.choices)
+        if place > now and other.noise < own.noise
+    ]
+    return min(steps, default=None)
