@@ -33,6 +33,9 @@ from trtbuild.quantize.weights_file import Planned, WeightsFile
 BATCH_TOKENS = 2048
 """Tokens that go through a layer at a time."""
 
+PROBED = 2
+"""Samples that go through a layer again with each of its matrices rounded."""
+
 Activations: TypeAlias = "np.memmap[Any, np.dtype[np.float32]]"
 
 JOURNAL, HIDDEN_FILES = "layers.jsonl", ("hidden.0.f32", "hidden.1.f32")
@@ -122,8 +125,17 @@ def sensitivities(work: Work, samples: int, progress: Progress) -> list[Sensitiv
             break
         runner, weights = PartRunner(part), PartWeights(part)
         statistics = _observe(few, part, runner, weights, hidden, f"layer {layer}")
+        run = runner.logits if head else runner.layer
+        probe = hidden[:PROBED]
+        want = run(probe, weights.arrays())
+        length = float(np.square(want, dtype=np.float64).sum())
+
+        def disturbed() -> float:
+            got = run(probe, weights.arrays())  # noqa: B023
+            return float(np.square(got - want, dtype=np.float64).sum()) / length  # noqa: B023
+
         plain = 8 * work.binding.tensor(Role.EMBEDDING).dtype.size
-        found += measure(own, weights, part.operands, statistics, work.scale_type, plain)
+        found += measure(own, weights, part.operands, statistics, work.scale_type, plain, disturbed)
         if not head:
             arrays = weights.arrays()
             for batch in _batches(few):
