@@ -107,7 +107,7 @@ def test_the_manifest_names_every_file_by_its_hash(
     assert {"model.safetensors", "tokenizer.json"} <= set(found["source"]["files"])
     assert found["source"]["name"] == str(checkpoint)
     assert found["precision"] == {
-        "weights": "int4", "network": "BF16",
+        "weights": "int4", "network": "BF16", "kept_in_fp32": [],
         # q, k, v, o, gate, up, down of two layers
         "int4": {"method": "rtn", "block_sizes": [32], "layers": ["attention", "mlp"], "matrices": 14},
     }  # fmt: skip

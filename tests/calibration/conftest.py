@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from trtbuild.calibration.options import CalibrationOptions, Method
+from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import SampleOptions
-from trtbuild.options import ExportOptions, Precision
+from trtbuild.options import ExportOptions, Method, Precision
 
 Checkpoints = Callable[..., Path]
 

@@ -21,13 +21,12 @@ from tests.conftest import ROOT
 from tests.graph.harness import Decoder
 from trtbuild.calibrating import calibrate
 from trtbuild.calibration import layerwise
-from trtbuild.calibration.options import Method
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError, InputError
 from trtbuild.evaluation import evaluate, windows
 from trtbuild.exporting import export, read_weights
 from trtbuild.graph.facts import read_facts
-from trtbuild.options import ExportOptions, Precision
+from trtbuild.options import ExportOptions, Method, Precision
 from trtbuild.progress import Silent
 from trtbuild.quantize.stored import Int4Layers
 

@@ -15,13 +15,13 @@ from tests.graph.harness import Decoder, read_binding
 from trtbuild.architectures import Binding, Matrix, Role
 from trtbuild.calibration.folds import folds
 from trtbuild.calibration.layerwise import Work, layout, run
-from trtbuild.calibration.options import Method
 from trtbuild.calibration.runner import PartRunner
 from trtbuild.calibration.weights import PartWeights, read_finite
 from trtbuild.dtypes import DType
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.parts import author_embedding, author_head, author_layer
 from trtbuild.graph.save import save_graph
+from trtbuild.options import Method
 from trtbuild.progress import Silent
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
 from trtbuild.quantize.stored import Int4Weight

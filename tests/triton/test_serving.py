@@ -171,7 +171,15 @@ def test_an_unknown_model_is_named_with_those_there(server: TritonServer) -> Non
         list(stream_generate(server.grpc_url, "nope", prompt="a"))
 
 
-def test_an_abandoned_answer_frees_its_slot(server: TritonServer) -> None:
+@pytest.fixture(scope="module")
+def whole_answer(server: TritonServer) -> float:
+    """Seconds that 3000 tokens take with the server to themselves."""
+    begin = time.monotonic()
+    assert sum(len(chunk.token_ids) for chunk in ask(server, max_tokens=3000)) > 2900
+    return time.monotonic() - begin
+
+
+def test_an_abandoned_answer_frees_its_slot(server: TritonServer, whole_answer: float) -> None:
     abandoned = [ask(server, max_tokens=3000) for _ in range(SLOTS)]
     for answer in abandoned:
         next(answer)
@@ -179,10 +187,10 @@ def test_an_abandoned_answer_frees_its_slot(server: TritonServer) -> None:
     for answer in abandoned:
         answer.close()
     assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
-    assert time.monotonic() - begin < 2.5, "answers of 3000 tokens were not cancelled"
+    assert time.monotonic() - begin < whole_answer, "answers of 3000 tokens were not cancelled"
 
 
-def test_a_client_that_is_killed_frees_its_slot(server: TritonServer) -> None:
+def test_a_client_that_is_killed_frees_its_slot(server: TritonServer, whole_answer: float) -> None:
     code = (
         "import sys; from trtbuild.triton.client import *\n"
         f"for c in stream_generate(sys.argv[1], '{MODEL}', prompt='the', sampling=Sampling(max_tokens=3000)):\n"
@@ -199,7 +207,7 @@ def test_a_client_that_is_killed_frees_its_slot(server: TritonServer) -> None:
         client.kill()
         client.communicate()
     assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
-    assert time.monotonic() - begin < 2.5
+    assert time.monotonic() - begin < whole_answer, "answers of 3000 tokens were not cancelled"
 
 
 def test_a_client_that_stops_reading_holds_up_nobody(server: TritonServer) -> None:

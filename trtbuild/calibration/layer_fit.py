@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from trtbuild.architectures import Matrix
 from trtbuild.calibration.folds import Fold
 from trtbuild.calibration.moments import Moments, Statistics
-from trtbuild.calibration.options import Method
 from trtbuild.calibration.weights import PartWeights
 from trtbuild.dtypes import DType
 from trtbuild.graph.network import Operand
+from trtbuild.options import Method
 from trtbuild.quantize.awq import search_scales
 from trtbuild.quantize.gptq import gptq
 from trtbuild.quantize.scales import Blocks, largest_magnitude, least_error, output_error, round_to_nearest

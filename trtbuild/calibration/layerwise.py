@@ -17,13 +17,13 @@ from trtbuild.calibration.budget import Sensitivity, measure
 from trtbuild.calibration.folds import Fold, folds
 from trtbuild.calibration.layer_fit import Job, MatrixReport, fit
 from trtbuild.calibration.moments import Statistics
-from trtbuild.calibration.options import Method
 from trtbuild.calibration.runner import PartRunner, embedded
 from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError
 from trtbuild.graph.parts import Part, author_head, author_layer
+from trtbuild.options import Method
 from trtbuild.progress import Progress
 from trtbuild.quantize.rounding import pack_transposed
 from trtbuild.quantize.rtn import as_stored

@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from trtbuild.calibration.samples import SampleOptions
-from trtbuild.options import ExportOptions
-
-
-class Method(Enum):
-    """How weights are rounded to INT4."""
-
-    RTN = "rtn"
-    """To nearest, each block's largest magnitude at 7."""
-    RTN_CLIP = "rtn-clip"
-    """To nearest, with the scale that leaves each block the least squared error."""
-    AWQ = "awq"
-    """Scaled input channels, then scales of the least error weighted by the activations."""
-    GPTQ = "gptq"
-    AWQ_GPTQ = "awq+gptq"
-
-    @property
-    def scales_channels(self) -> bool:
-        return self in (Method.AWQ, Method.AWQ_GPTQ)
+from trtbuild.options import ExportOptions, Method
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import Annotated, Optional
 import typer
 from rich.table import Table
 
-from trtbuild.calibration.options import CalibrationOptions, Method
 from trtbuild.cli import arguments as a
 from trtbuild.cli.console import output, print_json, progress, stage_table
-from trtbuild.options import Precision
+from trtbuild.options import Method, Precision
 
 
 def calibrate_command(
@@ -53,6 +52,7 @@ def calibrate_command(
     ```
     """
     from trtbuild.calibrating import calibrate
+    from trtbuild.calibration.options import CalibrationOptions
     from trtbuild.calibration.recipes import load_recipe
 
     export = a.export_options(

@@ -153,11 +153,11 @@ class Author:
         if spec.embedding_width is not None:
             y = net.linear(y, Role.PROJECT_OUT)
         role = Role.EMBEDDING if spec.tied_embeddings else Role.HEAD
-        y = net.product(y, self.binding.matrix(role), path)
+        matrix = net.matrix(self.binding.matrix(role), path)
+        y = net.product(y, self.binding.matrix(role), path, value=matrix)
         if self.dtype is not DType.F32:
             y = graph.cast(y, DType.F32, "logits")
         if spec.head_normalised:
-            matrix = graph.nodes[-1].input[1]
             if self.dtype is not DType.F32:
                 matrix = graph.cast(matrix, DType.F32, f"{path}/norms")
             norms = graph.node("ReduceL2", [matrix, graph.constant("zero", [0])], f"{path}/norms", keepdims=0)

@@ -49,13 +49,16 @@ class Network:
         bias = self.binding.bias(role, layer)
         return y if bias is None else self.graph.node("Add", [y, self.graph.weight(bias, self.dtype)], path)
 
-    def product(self, x: str, matrix: Matrix, path: str, routes: str | None = None) -> str:
-        """x [batch, tokens, in] @ W^T; `routes` [batch, tokens, experts] are the weights of those that it computes."""
-        self.note(x, matrix, routes)
+    def product(self, x: str, matrix: Matrix, path: str, routes: str | None = None, value: str | None = None) -> str:
+        """x [batch, tokens, in] @ W^T; `routes` [batch, tokens, experts] are the weights of those that it computes.
+
+        `value` is W^T where it is at hand already.
+        """
+        self.operands[matrix.name] = Operand(x, matrix, routes)
         quantised = self.int4.get(matrix.name)
         if quantised is not None and quantised.order is not None:
             x = self.graph.node("Gather", [x, self.graph.external(quantised.order)], f"{path}/order", axis=2)
-        y = self.graph.node("MatMul", [x, self.matrix(matrix, path)], path)
+        y = self.graph.node("MatMul", [x, value or self.matrix(matrix, path)], path)
         if quantised is None or quantised.offsets is None:
             return y
         return self.graph.node("Add", [y, self._offset(x, quantised, path)], f"{path}/offset")
@@ -69,10 +72,6 @@ class Network:
         sums = self.graph.node("ReduceSum", [blocks, axis], f"{path}/offset/sums", keepdims=0)
         offsets = self.graph.weight(quantised.offsets, self.dtype)
         return self.graph.node("MatMul", [sums, offsets], f"{path}/offset")
-
-    def note(self, x: str, matrix: Matrix, routes: str | None = None) -> None:
-        """Remember what the matrix multiplies."""
-        self.operands[matrix.name] = Operand(x, matrix, routes)
 
     def matrix(self, matrix: Matrix, path: str) -> str:
         """The weight as [in, out] in the network's type: dequantised from INT4, or cast and transposed."""

@@ -93,7 +93,7 @@ def matrices(binding: Binding, packed: PackedCheckpoint) -> list[Matrix]:
 
 def _candidates(binding: Binding) -> Iterator[Matrix]:
     yield from (matrix for _, _, matrix in binding.linears())
-    if not binding.spec.tied_embeddings:
+    if not binding.spec.tied_embeddings and not binding.spec.head_normalised:
         yield binding.matrix(Role.HEAD)
 
 
