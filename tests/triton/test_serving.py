@@ -171,15 +171,7 @@ def test_an_unknown_model_is_named_with_those_there(server: TritonServer) -> Non
         list(stream_generate(server.grpc_url, "nope", prompt="a"))
 
 
-@pytest.fixture(scope="module")
-def whole_answer(server: TritonServer) -> float:
-    """Seconds that 3000 tokens take with the server to themselves."""
-    begin = time.monotonic()
-    assert sum(len(chunk.token_ids) for chunk in ask(server, max_tokens=3000)) > 2900
-    return time.monotonic() - begin
-
-
-def test_an_abandoned_answer_frees_its_slot(server: TritonServer, whole_answer: float) -> None:
+def test_an_abandoned_answer_frees_its_slot(server: TritonServer) -> None:
     abandoned = [ask(server, max_tokens=3000) for _ in range(SLOTS)]
     for answer in abandoned:
         next(answer)
@@ -187,10 +179,10 @@ def test_an_abandoned_answer_frees_its_slot(server: TritonServer, whole_answer: 
     for answer in abandoned:
         answer.close()
     assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
-    assert time.monotonic() - begin < whole_answer, "answers of 3000 tokens were not cancelled"
+    assert time.monotonic() - begin < 10, "the slots of abandoned answers were not given on"
 
 
-def test_a_client_that_is_killed_frees_its_slot(server: TritonServer, whole_answer: float) -> None:
+def test_a_client_that_is_killed_frees_its_slot(server: TritonServer) -> None:
     code = (
         "import sys; from trtbuild.triton.client import *\n"
         f"for c in stream_generate(sys.argv[1], '{MODEL}', prompt='the', sampling=Sampling(max_tokens=3000)):\n"
@@ -207,7 +199,7 @@ def test_a_client_that_is_killed_frees_its_slot(server: TritonServer, whole_answ
         client.kill()
         client.communicate()
     assert list(ask(server, max_tokens=2))[-1].finish_reason == "length"
-    assert time.monotonic() - begin < whole_answer, "answers of 3000 tokens were not cancelled"
+    assert time.monotonic() - begin < 10, "the slots of clients that were killed were not given on"
 
 
 def test_a_client_that_stops_reading_holds_up_nobody(server: TritonServer) -> None:
