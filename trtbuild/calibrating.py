@@ -15,11 +15,12 @@ from trtbuild.calibration.layer_fit import MatrixReport
 from trtbuild.calibration.layerwise import Work, copy_rest, layout, run, sensitivities
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import Samples, read_samples
+from trtbuild.checkpoint.base import QUANTIZATION
 from trtbuild.errors import InputError
 from trtbuild.exporting import Weights, read_weights, refuse_overwriting
 from trtbuild.files import link_or_copy, put_in_place, refuse_existing, resumable_folder, write_json
 from trtbuild.progress import Progress, Silent
-from trtbuild.quantize.calibrated import FIELD, describe
+from trtbuild.quantize.calibrated import describe
 from trtbuild.quantize.rtn import plan_int4
 from trtbuild.quantize.weights_file import WeightsFile
 from trtbuild.stages import Stage, Stages
@@ -102,7 +103,7 @@ def _finish(
     folder: Path, weights: Weights, config: dict[str, object], reports: list[MatrixReport], bits: float
 ) -> None:
     checkpoint = weights.checkpoint
-    write_json(folder / "config.json", {**checkpoint.config, FIELD: config})
+    write_json(folder / "config.json", {**checkpoint.config, QUANTIZATION: config})
     if checkpoint.generation_config:
         write_json(folder / "generation_config.json", checkpoint.generation_config)
     for file in checkpoint.tokenizer_files:

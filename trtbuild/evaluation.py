@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trtbuild.calibration.runner import Arrays, PartRunner, embedded
+from trtbuild.calibration.runner import Arrays, PartRunner, batches, embedded
 from trtbuild.calibration.samples import tokenizer_of
 from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint import Checkpoint
@@ -102,14 +101,8 @@ def evaluate(
 
 
 def _through(runner: PartRunner, weights: Arrays, hidden: NDArray[np.float32]) -> None:
-    for row in _rows(hidden):
+    for row in batches(hidden.shape):
         hidden[row] = runner.layer(hidden[row], weights)
-
-
-def _rows(hidden: NDArray[np.float32]) -> Iterator[slice]:
-    step = max(1, 4096 // hidden.shape[1])
-    for first in range(0, len(hidden), step):
-        yield slice(first, first + step)
 
 
 def _head(weights: Weights) -> tuple[PartRunner, Arrays]:

@@ -161,7 +161,7 @@ def read_weights(model: str | Path, options: ExportOptions, progress: Progress) 
             f"--audit is of FP16, and this network computes in {weights.dtype.value}, which holds what FP32 does. "
             "Leave it out, or give --precision fp16 (--activations fp16 with int4)."
         )
-    return replace(weights, unsafe=read_audit(options.audit, checkpoint).unsafe)
+    return replace(weights, unsafe=read_audit(options.audit, checkpoint))
 
 
 def _read(checkpoint: Checkpoint, options: ExportOptions) -> Weights:

@@ -120,10 +120,12 @@ class Binding:
         most = max(1, MAX_ELEMENTS // (rows * self.spec.hidden))
         return tuple(range(first, min(first + most, experts.count)) for first in range(0, experts.count, most))
 
-    def linears(self) -> Iterator[tuple[Role, int, Matrix]]:
-        """Every projection of every layer, in the order of the graph."""
+    def linears(self, layer: int | None = None) -> Iterator[tuple[Role, int, Matrix]]:
+        """Every projection of every layer, or of one, in the order of the graph."""
         for need in needs(self.spec):
             if need.role not in LINEAR or need.kind != WEIGHT or need.layer is None:
+                continue
+            if layer is not None and need.layer != layer:
                 continue
             mlp = self.spec.layers[need.layer].mlp
             if need.role in EXPERT and isinstance(mlp, Experts):

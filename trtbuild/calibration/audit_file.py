@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,6 @@ from trtbuild.errors import InputError
 from trtbuild.files import write_json
 
 FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """What an audit found."""
-
-    fingerprint: str
-    """Of the checkpoint that was audited."""
-    unsafe: frozenset[str]
-    """Names of the values and weights that are kept in FP32."""
 
 
 def write_audit(file: Path, checkpoint: Checkpoint, ranges: Iterable[Range], samples: Mapping[str, Any]) -> None:
@@ -44,8 +34,11 @@ def write_audit(file: Path, checkpoint: Checkpoint, ranges: Iterable[Range], sam
     )
 
 
-def read_audit(file: Path, checkpoint: Checkpoint) -> Audit:
-    """Raises InputError for a file that is none of ours, or that is another model's."""
+def read_audit(file: Path, checkpoint: Checkpoint) -> frozenset[str]:
+    """Names of the values and weights that are kept in FP32.
+
+    Raises InputError for a file that is none of ours, or that is another model's.
+    """
     data = read_json_object(file)
     fingerprint, unsafe = data.get("fingerprint"), data.get("unsafe")
     if data.get("format") != FORMAT or not isinstance(unsafe, dict) or not isinstance(fingerprint, str):
@@ -55,4 +48,4 @@ def read_audit(file: Path, checkpoint: Checkpoint) -> Audit:
             f"{file} is of {data.get('model')} (fingerprint {fingerprint[:12]}), not of {checkpoint.source} "
             f"({checkpoint.fingerprint()[:12]}). Run `trtbuild audit` on the model that you compile."
         )
-    return Audit(fingerprint, frozenset(unsafe))
+    return frozenset(unsafe)

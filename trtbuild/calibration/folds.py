@@ -117,9 +117,8 @@ def folds(binding: Binding, layer: int, quantised: set[str]) -> list[Fold]:
     """The layer's folds, of matrices that are all `quantised` (by name), in the order of the graph."""
     spec = binding.spec
     by_role: dict[Role, list[Matrix]] = {}
-    for role, own, matrix in binding.linears():
-        if own == layer:
-            by_role.setdefault(role, []).append(matrix)
+    for role, _, matrix in binding.linears(layer):
+        by_role.setdefault(role, []).append(matrix)
     attention_in = [matrix for role in _ATTENTION_IN for matrix in by_role.get(role, ())]
     mlp_in = [matrix for role in _MLP_IN for matrix in by_role.get(role, ())]
     found = list(_norm_folds(binding, layer, attention_in, mlp_in))

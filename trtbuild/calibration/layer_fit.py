@@ -79,7 +79,7 @@ def fit(
     for group in _sharing(job, operands):
         started = time.perf_counter()
         first, block = job.plan[group[0]]
-        experts = range(_experts(operands[group[0]], weights, statistics))
+        experts = range(_experts(operands[group[0]], statistics))
         done: dict[str, list[Blocks]] = {name: [] for name in group}
         signal, noise, plain = (dict.fromkeys(group, 0.0) for _ in range(3))
         for expert in experts or (None,):
@@ -172,7 +172,7 @@ def _sharing(job: Job, operands: Mapping[str, Operand]) -> Iterator[list[str]]:
     yield from groups.values()
 
 
-def _experts(operand: Operand, weights: PartWeights, statistics: Statistics) -> int:
+def _experts(operand: Operand, statistics: Statistics) -> int:
     """How many experts the matrix is made of; 0 if of none."""
     if operand.routes is None:
         return 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ from trtbuild.calibration.budget import Sensitivity, measure
 from trtbuild.calibration.folds import Fold, folds
 from trtbuild.calibration.layer_fit import Job, MatrixReport, fit
 from trtbuild.calibration.moments import Statistics
-from trtbuild.calibration.runner import PartRunner, embedded
+from trtbuild.calibration.runner import PartRunner, batches, embedded
 from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
@@ -30,9 +31,6 @@ from trtbuild.quantize.rtn import as_stored
 from trtbuild.quantize.scales import Blocks
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
-BATCH_TOKENS = 2048
-"""Tokens that go through a layer at a time."""
-
 PROBED = 2
 """Samples that go through a layer again with each of its matrices rounded."""
 
@@ -41,7 +39,7 @@ Activations: TypeAlias = "np.memmap[Any, np.dtype[np.float32]]"
 JOURNAL, HIDDEN_FILES = "layers.jsonl", ("hidden.0.f32", "hidden.1.f32")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """What is to be done, and where its unfinished state is kept."""
 
@@ -54,20 +52,25 @@ class Work:
     """[samples, length]."""
     folder: Path
 
-    def folds(self, layer: int) -> list[Fold]:
-        return folds(self.binding, layer, set(self.plan)) if self.method.scales_channels else []
+    @cached_property
+    def folds(self) -> list[list[Fold]]:
+        """Those of each layer."""
+        if not self.method.scales_channels:
+            return [[] for _ in self.binding.spec.layers]
+        quantised = set(self.plan)
+        return [folds(self.binding, layer, quantised) for layer in range(len(self.binding.spec.layers))]
 
+    @cached_property
     def changed(self) -> dict[str, TensorRef]:
         """Unquantised tensors that channel scales change, by name."""
-        layers = range(len(self.binding.spec.layers))
-        return {ref.name: ref for layer in layers for fold in self.folds(layer) for ref in fold.floats}
+        return {ref.name: ref for layer in self.folds for fold in layer for ref in fold.floats}
 
 
 def layout(work: Work) -> list[Planned]:
     """The tensors of the calibrated file: INT4 and scales, changed ones in FP32, everything else as it is."""
     replaced = {source for matrix, _ in work.plan.values() for source in matrix.sources}
     replaced.discard(work.binding.tensor(Role.EMBEDDING).name)
-    changed = work.changed()
+    changed = work.changed
     plan = [
         Planned(name, DType.F32 if name in changed else ref.dtype, ref.shape)
         for name, ref in work.binding.tensors.items()
@@ -138,7 +141,7 @@ def sensitivities(work: Work, samples: int, progress: Progress) -> list[Sensitiv
         found += measure(own, weights, part.operands, statistics, work.scale_type, plain, disturbed)
         if not head:
             arrays = weights.arrays()
-            for batch in _batches(few):
+            for batch in batches(few.tokens.shape):
                 hidden[batch] = runner.layer(hidden[batch], arrays)
     return found
 
@@ -163,15 +166,8 @@ def _activations(work: Work, name: str) -> Activations:
     return np.memmap(file, np.float32, "r+", 0, shape)
 
 
-def _batches(work: Work) -> Iterator[slice]:
-    samples, length = work.tokens.shape
-    step = max(1, BATCH_TOKENS // length)
-    for first in range(0, samples, step):
-        yield slice(first, min(first + step, samples))
-
-
 def _embed(work: Work, out: Activations) -> None:
-    for batch in _batches(work):
+    for batch in batches(work.tokens.shape):
         out[batch] = embedded(work.binding, work.tokens[batch])
     out.flush()
 
@@ -181,15 +177,15 @@ def _layer(work: Work, layer: int, hidden: Activations, out: Activations, output
     runner, weights = PartRunner(part), PartWeights(part)
     statistics = _observe(work, part, runner, weights, hidden, f"layer {layer}")
     own = {name: entry for name, entry in work.plan.items() if name in part.operands}
-    roles = {matrix.name: role.name.lower() for role, index, matrix in work.binding.linears() if index == layer}
-    changes = work.folds(layer)
+    roles = {matrix.name: role.name.lower() for role, _, matrix in work.binding.linears(layer)}
+    changes = work.folds[layer]
     job = Job(own, roles, changes, work.method, work.scale_type, layer)
     blocks, reports = fit(job, weights, part.operands, statistics)
     _write(work, blocks, output)
     for ref in {ref.name: ref for fold in changes for ref in fold.floats}.values():
         output.write(ref.name, weights.tensors[ref.name].numpy().data)
     arrays = weights.arrays()
-    for batch in _batches(work):
+    for batch in batches(work.tokens.shape):
         out[batch] = runner.layer(np.asarray(hidden[batch]), arrays)
     return reports
 
@@ -201,7 +197,7 @@ def _observe(
     import torch
 
     statistics, arrays = Statistics(), weights.arrays()
-    for batch in _batches(work):
+    for batch in batches(work.tokens.shape):
         values = runner.operands(np.asarray(hidden[batch]), arrays)
         flat = {name: torch.from_numpy(value).flatten(0, 1) for name, value in values.items()}
         statistics.add(part.operands, flat)
@@ -238,7 +234,7 @@ def _write(work: Work, blocks: Mapping[str, Blocks], output: WeightsFile) -> Non
 
 def copy_rest(work: Work, output: WeightsFile) -> None:
     """Everything that calibration leaves as it is."""
-    changed = work.changed()
+    changed = work.changed
     for name in output.refs:
         if name in work.binding.tensors and name not in changed:
-            output.copy(name, replace(work.binding.tensors[name]))
+            output.copy(name, work.binding.tensors[name])

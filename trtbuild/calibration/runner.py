@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from trtbuild.dtypes import DType
 from trtbuild.graph import contract
 from trtbuild.graph.builder import value_info
 from trtbuild.graph.parts import HIDDEN, Part, author_embedding
+
+BATCH_TOKENS = 2048
+"""Tokens that go through a layer at a time."""
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -79,6 +82,14 @@ class PartRunner:
         feed = {name: value for name, value in feed.items() if name in self._inputs}
         results: list[NDArray[np.float32]] = self._session.run(outputs, feed)
         return results
+
+
+def batches(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Which samples of [samples, length] go through a layer together."""
+    samples, length = shape[:2]
+    step = max(1, BATCH_TOKENS // length)
+    for first in range(0, samples, step):
+        yield slice(first, min(first + step, samples))
 
 
 def embedded(binding: Binding, tokens: NDArray[np.int64]) -> NDArray[np.float32]:

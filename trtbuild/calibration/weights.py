@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from trtbuild.architectures import Matrix
 from trtbuild.checkpoint.base import TensorRef
-from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.graph.parts import Part
-from trtbuild.quantize.rounding import unpack
+from trtbuild.quantize.rounding import STORED, as_f32, unpack
 from trtbuild.quantize.stored import Int4Weight
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class PartWeights:
         """Multiply what the matrix does to each input channel by scales [in]."""
         self.put(matrix, self.matrix(matrix) * scales)
 
-    def divide_rows(self, matrix: Matrix, rows: Tensor | slice, scales: Tensor) -> None:
+    def divide_rows(self, matrix: Matrix, rows: Tensor, scales: Tensor) -> None:
         """Divide some of the matrix's outputs by scales [rows]."""
         value = self.matrix(matrix).clone()
         value[rows] /= scales[:, None]
@@ -81,17 +80,10 @@ def dequantise(weight: Int4Weight) -> Tensor:
 
 def read_finite(ref: TensorRef, rows: Sequence[int] | NDArray[np.int64] | None = None) -> NDArray[np.float32]:
     """The tensor, or some rows of it, in FP32. Raises InputError for NaN or infinity."""
-    stored: NDArray[Any] = np.memmap(ref.file, np.dtype(_STORED[ref.dtype]), "r", ref.offset, ref.shape)
+    stored: NDArray[Any] = np.memmap(ref.file, STORED[ref.dtype], "r", ref.offset, ref.shape)
     data = stored[...] if rows is None else stored[rows]
-    values = _from_bf16(data) if ref.dtype is DType.BF16 else np.array(data, np.float32)
+    values = as_f32(np.array(data), ref.dtype)
     if not np.isfinite(values).all():
         where = np.argwhere(~np.isfinite(values))[0].tolist()
         raise InputError(f"{ref.name} has NaN or infinity at {where} ({ref.file.name}). Nothing was written.")
     return values
-
-
-def _from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-_STORED = {DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16}

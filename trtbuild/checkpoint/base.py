@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trtbuild.dtypes import DType
+
+QUANTIZATION = "quantization_config"
+"""config.json's field that says how the weights are quantised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,11 @@ class Checkpoint:
     @property
     def weight_files(self) -> tuple[Path, ...]:
         return tuple(sorted({ref.file for ref in self.tensors.values()}))
+
+    def unquantised(self, tensors: Mapping[str, TensorRef]) -> Checkpoint:
+        """The same with other `tensors` and without what config.json says of how they are quantised."""
+        config = {key: value for key, value in self.config.items() if key != QUANTIZATION}
+        return replace(self, config=config, tensors=tensors)
 
     def fingerprint(self) -> str:
         """SHA-256 over the config and every tensor's name, type, shape and place; reads no weights."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from trtbuild.architectures import Matrix
-from trtbuild.checkpoint.base import Checkpoint, TensorRef
+from trtbuild.checkpoint.base import QUANTIZATION, Checkpoint, TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.quantize.stored import Int4Weight
 
-FIELD, METHOD, FORMAT = "quantization_config", "trtbuild", 1
+METHOD, FORMAT = "trtbuild", 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ def describe(
 
 def is_calibrated(checkpoint: Checkpoint) -> bool:
     """Whether `trtbuild calibrate` made it."""
-    config = checkpoint.config.get(FIELD)
+    config = checkpoint.config.get(QUANTIZATION)
     return isinstance(config, Mapping) and config.get("quant_method") == METHOD
 
 
 def take_apart(checkpoint: Checkpoint) -> Calibrated:
     """Raises InputError if its matrices and its config do not belong together, or a later release wrote it."""
-    config = checkpoint.config[FIELD]
-    where = f"{checkpoint.name}/config.json: {FIELD}"
+    config = checkpoint.config[QUANTIZATION]
+    where = f"{checkpoint.name}/config.json: {QUANTIZATION}"
     if config.get("format") != FORMAT:
         raise InputError(f"{where} has the format {config.get('format')}, and this release reads {FORMAT}.")
     tensors = dict(checkpoint.tensors)
@@ -75,9 +75,8 @@ def take_apart(checkpoint: Checkpoint) -> Calibrated:
             for tensor, (dtype, *shape) in entry["tensors"].items():
                 stand_in = TensorRef(tensor, DType(dtype), tuple(shape), values.file, 0, 0)
                 tensors.setdefault(tensor, stand_in)
-        plain = {key: value for key, value in checkpoint.config.items() if key != FIELD}
         return Calibrated(
-            replace(checkpoint, config=plain, tensors=tensors),
+            checkpoint.unquantised(tensors),
             int4,
             config["method"],
             config["source"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +48,28 @@ def round_to(values: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
         return values
     if dtype is DType.F16:
         return values.astype(np.float16).astype(np.float32)
-    return (bfloat16_bits(values).astype(np.uint32) << 16).view(np.float32)
+    return as_f32(bfloat16_bits(values), dtype)
 
 
 def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """The upper halves of f32 values, rounded to nearest, ties to even."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
+
+
+def as_f32(stored: NDArray[Any], dtype: DType) -> NDArray[np.float32]:
+    """F32, F16 or BF16 (as u16) elements as f32."""
+    if dtype is DType.BF16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32, copy=False)
+
+
+STORED: dict[DType, np.dtype[Any]] = {
+    DType.F32: np.dtype("<f4"),
+    DType.F16: np.dtype("<f2"),
+    DType.BF16: np.dtype("<u2"),
+}
+"""What `as_f32` is given for each type."""
 
 
 def pack_transposed(values: NDArray[np.int8]) -> NDArray[np.uint8]:

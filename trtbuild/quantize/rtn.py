@@ -18,7 +18,7 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
 from trtbuild.progress import Progress, Silent
-from trtbuild.quantize.rounding import bfloat16_bits, pack_transposed, round_to_int4
+from trtbuild.quantize.rounding import STORED, as_f32, bfloat16_bits, pack_transposed, round_to_int4
 from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers, Int4Weight
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
@@ -173,13 +173,7 @@ def read_rows(handle: int, ref: TensorRef, first: int, count: int) -> NDArray[np
     width = ref.shape[1]
     row = width * ref.dtype.size
     data = os.pread(handle, count * row, ref.offset + first * row)
-    if ref.dtype is DType.BF16:
-        values = (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
-    elif ref.dtype is DType.F16:
-        values = np.frombuffer(data, np.float16).astype(np.float32)
-    else:
-        values = np.frombuffer(data, np.float32)
-    return values.reshape(count, width)
+    return as_f32(np.frombuffer(data, STORED[ref.dtype]), ref.dtype).reshape(count, width)
 
 
 def as_stored(values: NDArray[np.float32], dtype: DType) -> memoryview:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from trtbuild.checkpoint.base import Checkpoint, TensorRef
+from trtbuild.checkpoint.base import QUANTIZATION, Checkpoint, TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.quantize.packed import awq, compressed, gptq
 from trtbuild.quantize.packed.matrix import Scheme, Unpacked
-
-FIELD = "quantization_config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,10 @@ def take_apart(checkpoint: Checkpoint) -> PackedCheckpoint | None:
     Whether a module is quantised is decided by its tensors, one at a time: configs leave out, or name wrongly, what was
     left alone. Raises InputError for a format, bit width or group that TensorRT's INT4 cannot hold.
     """
-    config = checkpoint.config.get(FIELD)
+    config = checkpoint.config.get(QUANTIZATION)
     if config is None:
         return None
-    where = f"{checkpoint.name}/config.json: {FIELD}"
+    where = f"{checkpoint.name}/config.json: {QUANTIZATION}"
     method = config.get("quant_method") if isinstance(config, Mapping) else None
     chosen = FORMATS.get(str(method))
     if chosen is None:
@@ -89,5 +87,4 @@ def take_apart(checkpoint: Checkpoint) -> PackedCheckpoint | None:
         raise InputError(
             f"{where} says {method}, and no tensor ends in .{first}. Config and weights are not one model's."
         )
-    plain = {key: value for key, value in checkpoint.config.items() if key != FIELD}
-    return PackedCheckpoint(replace(checkpoint, config=plain, tensors=tensors), str(method), scheme, modules)
+    return PackedCheckpoint(checkpoint.unquantised(tensors), str(method), scheme, modules)

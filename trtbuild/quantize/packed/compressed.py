@@ -9,7 +9,17 @@ import numpy as np
 
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.errors import InputError
-from trtbuild.quantize.packed.matrix import Scheme, Unpacked, assemble, floats, needed, nibbles, scheme_of, words
+from trtbuild.quantize.packed.matrix import (
+    Scheme,
+    Unpacked,
+    assemble,
+    floats,
+    indices,
+    needed,
+    nibbles,
+    scheme_of,
+    words,
+)
 
 SUFFIXES = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
 
@@ -56,7 +66,6 @@ def unpack(module: Mapping[str, TensorRef], scheme: Scheme, what: str) -> Unpack
         zeros = zeros.T
     groups = None
     if "weight_g_idx" in module:
-        ref = module["weight_g_idx"]
-        groups = np.fromfile(ref.file, "<i4", ref.length // 4, offset=ref.offset).astype(np.int64)
+        groups = indices(module["weight_g_idx"])
         groups = None if (groups < 0).any() else groups
     return assemble(np.ascontiguousarray(values.T), zeros, scales.T, groups, what)

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.errors import InputError
-from trtbuild.quantize.packed.matrix import Scheme, Unpacked, assemble, floats, needed, nibbles, scheme_of, words
+from trtbuild.quantize.packed.matrix import (
+    Scheme,
+    Unpacked,
+    assemble,
+    floats,
+    indices,
+    needed,
+    nibbles,
+    scheme_of,
+    words,
+)
 
 SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
 
@@ -37,8 +47,7 @@ def unpack(module: Mapping[str, TensorRef], scheme: Scheme, what: str) -> Unpack
         raise InputError(f"{what}: qzeros for {list(zeros.shape)} and scales {list(scales.shape)} do not agree.")
     groups = None
     if "g_idx" in module:
-        ref = module["g_idx"]
-        groups = np.fromfile(ref.file, "<i4", ref.length // 4, offset=ref.offset).astype(np.int64)
+        groups = indices(module["g_idx"])
         if groups.shape != (len(values),) or groups.min() < 0 or groups.max() >= len(scales):
             raise InputError(
                 f"{what}: g_idx does not name one of {len(scales)} groups for each of {len(values)} inputs."

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
+from trtbuild.quantize.rounding import STORED, as_f32
 from trtbuild.quantize.rtn import BLOCK_SIZES
 
 NIBBLES = np.arange(0, 32, 4, dtype=np.uint32)
@@ -103,12 +104,15 @@ def words(ref: TensorRef, what: str) -> NDArray[np.uint32]:
 
 def floats(ref: TensorRef, what: str) -> NDArray[np.float32]:
     """A tensor of F32, F16 or BF16 as f32."""
-    data = np.fromfile(ref.file, np.uint8, ref.length, offset=ref.offset)
-    if ref.dtype is DType.BF16:
-        return (data.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(ref.shape)
-    if ref.dtype not in (DType.F32, DType.F16):
+    if ref.dtype not in STORED:
         raise InputError(f"{what}: {ref.name} is {ref.dtype.value}; scales are F32, F16 or BF16.")
-    return data.view("<f2" if ref.dtype is DType.F16 else "<f4").astype(np.float32).reshape(ref.shape)
+    data = np.fromfile(ref.file, STORED[ref.dtype], ref.length // ref.dtype.size, offset=ref.offset)
+    return as_f32(data, ref.dtype).reshape(ref.shape)
+
+
+def indices(ref: TensorRef) -> NDArray[np.int64]:
+    """A vector of i32: each input's group."""
+    return np.fromfile(ref.file, "<i4", ref.length // 4, offset=ref.offset).astype(np.int64)
 
 
 def needed(module: Mapping[str, TensorRef], suffix: str, what: str) -> TensorRef:
