@@ -26,9 +26,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from bench_export import CACHE, environment  # noqa: E402
 from bench_families import peak_megabytes  # noqa: E402
 
+from trtbuild.calibration.evaluation import windows  # noqa: E402
 from trtbuild.calibration.samples import SampleOptions, read_samples  # noqa: E402
 from trtbuild.checkpoint import open_checkpoint  # noqa: E402
-from trtbuild.evaluation import windows  # noqa: E402
 from trtbuild.store import default_cache  # noqa: E402
 
 TRTBUILD = str(Path(sys.executable).parent / "trtbuild")

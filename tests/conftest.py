@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -50,46 +51,55 @@ def smollm2(smollm2_gguf: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def tiny_checkpoint(tmp_path: Path, smollm2: Path) -> Callable[..., Path]:
-    """Make a checkpoint of random weights from a transformers config class: `tiny_checkpoint("LlamaConfig", layers=2)`.
+def write_tiny(
+    place: Path,
+    smollm2: Path,
+    config_class: str = "LlamaConfig",
+    *,
+    dtype: str = "float32",
+    seed: int = 0,
+    **overrides: Any,
+) -> Path:
+    """A checkpoint of random weights in a folder of `place`, from a transformers config class.
 
     Weights are scaled so that the logits are of order 10; the tokenizer is SmolLM2's, whatever the vocabulary.
     An override of None leaves the field to the class.
     """
+    import torch
+    import transformers
 
-    def make(config_class: str = "LlamaConfig", *, dtype: str = "float32", seed: int = 0, **overrides: Any) -> Path:
-        import torch
-        import transformers
+    settings: dict[str, Any] = {
+        "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2,
+    }  # fmt: skip
+    config = getattr(transformers, config_class)(
+        **{name: value for name, value in {**settings, **overrides}.items() if value is not None}
+    )
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.float32).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter.copy_(1 + 0.1 * torch.randn_like(parameter))
+            elif name.endswith("bias"):
+                parameter.copy_(0.5 * torch.randn_like(parameter))
+            elif "lm_head" in name or "embed" in name:
+                parameter.copy_(torch.randn_like(parameter))
+            else:
+                parameter.copy_(torch.randn_like(parameter) * 1.5 / parameter.shape[-1] ** 0.5)
+    folder = place / f"{config.model_type}-{seed}-{len(list(place.iterdir()))}"
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (smollm2 / file).exists():
+            shutil.copy(smollm2 / file, folder)
+    return folder
 
-        settings: dict[str, Any] = {
-            "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
-            "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2,
-        }  # fmt: skip
-        config = getattr(transformers, config_class)(
-            **{name: value for name, value in {**settings, **overrides}.items() if value is not None}
-        )
-        torch.manual_seed(seed)
-        model = transformers.AutoModelForCausalLM.from_config(config).to(torch.float32).eval()
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name.endswith("norm.weight"):
-                    parameter.copy_(1 + 0.1 * torch.randn_like(parameter))
-                elif name.endswith("bias"):
-                    parameter.copy_(0.5 * torch.randn_like(parameter))
-                elif "lm_head" in name or "embed" in name:
-                    parameter.copy_(torch.randn_like(parameter))
-                else:
-                    parameter.copy_(torch.randn_like(parameter) * 1.5 / parameter.shape[-1] ** 0.5)
-        folder = tmp_path / f"{config.model_type}-{seed}-{len(list(tmp_path.iterdir()))}"
-        model.to(getattr(torch, dtype)).save_pretrained(folder)
-        for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-            if (smollm2 / file).exists():
-                shutil.copy(smollm2 / file, folder)
-        return folder
 
-    return make
+@pytest.fixture
+def tiny_checkpoint(tmp_path: Path, smollm2: Path) -> Callable[..., Path]:
+    """`write_tiny` in the test's own folder: `tiny_checkpoint("LlamaConfig", num_hidden_layers=2)`."""
+    return functools.partial(write_tiny, tmp_path, smollm2)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import trtbuild
 from trtbuild.architectures import Matrix, Role
@@ -27,7 +28,7 @@ from trtbuild.stages import Stage, Stages
 
 SENSITIVITY_SAMPLES = 8
 
-WEIGHTS_FILE, REPORT_FILE = "model.safetensors", "calibration.json"
+WEIGHTS_FILE, REPORT_FILE, TIMINGS_FILE = "model.safetensors", "calibration.json", "timings.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,15 @@ class CalibrationResult:
     matrices: tuple[MatrixReport, ...]
     samples: Samples
     stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationReport:
+    """What a calibrated folder says of how it was made."""
+
+    bits_per_weight: float
+    matrices: tuple[MatrixReport, ...]
+    samples: Mapping[str, Any]
 
 
 def calibrate(
@@ -95,6 +105,7 @@ def calibrate(
                 copy_rest(work, output)
         bits = _bits_per_weight(chosen, plan, weights)
         _finish(result, weights, config, reports, bits)
+        write_json(result / TIMINGS_FILE, _timings(stages.done, reports))
         put_in_place(result, out)
     return CalibrationResult(out, options.method.value, bits, tuple(reports), samples, tuple(stages.done))
 
@@ -110,9 +121,33 @@ def _finish(
         if not (folder / file.name).exists():
             link_or_copy(file, folder / file.name)
     own = {key: config[key] for key in ("method", "source", "samples")}
-    # Times differ from run to run; the folder's bytes do not.
     matrices = [{key: value for key, value in asdict(report).items() if key != "seconds"} for report in reports]
     write_json(folder / REPORT_FILE, {**own, "bits_per_weight": bits, "matrices": matrices})
+
+
+def _timings(stages: list[Stage], reports: list[MatrixReport]) -> dict[str, object]:
+    """In a file of their own, since times differ from run to run and nothing else does."""
+    return {
+        "stages": {stage.name: round(stage.seconds, 3) for stage in stages},
+        "matrices": {report.name: round(report.seconds, 3) for report in reports},
+    }
+
+
+def read_report(folder: Path) -> CalibrationReport:
+    """What `calibrate` left in `folder`. Raises InputError if it is not there whole."""
+    try:
+        found = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+        seconds = json.loads((folder / TIMINGS_FILE).read_text(encoding="utf-8"))["matrices"]
+        matrices = tuple(
+            MatrixReport(**{**entry, "shape": tuple(entry["shape"]), "seconds": seconds[entry["name"]]})
+            for entry in found["matrices"]
+        )
+        return CalibrationReport(found["bits_per_weight"], matrices, found["samples"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{folder}: its {REPORT_FILE} and {TIMINGS_FILE} cannot be read ({type(error).__name__}: {error}). "
+            "Keep a calibrated folder as it was made, or calibrate again."
+        ) from error
 
 
 def _bits_per_weight(

@@ -148,6 +148,17 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise
 
 
+def read_text(file: Path, what: str = "") -> str:
+    """The text of a file that a user named as `what`. Raises InputError if it cannot be read or is not UTF-8."""
+    named = f"{what} {file}".strip()
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{named} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
+    except OSError as error:
+        raise InputError(f"{named} cannot be read: {error.strerror}.") from error
+
+
 def write_json(file: Path, data: Mapping[str, Any]) -> None:
     """One document, its keys in order: the same data give the same bytes."""
     file.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from trtbuild.errors import InputError
+from trtbuild.files import read_text
 
 _LARGEST = 2**31 - 1
 """More is no batch and no cache that a machine could hold; it is a slip of the keyboard."""
@@ -39,12 +40,7 @@ class YamlFile:
     def __init__(self, file: Path, needs: str) -> None:
         """`needs` says what an empty file lacks."""
         self._file = file
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
-        except OSError as error:
-            raise InputError(f"{file} cannot be read: {error.strerror}.") from error
+        text = read_text(file)
         try:
             root = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:

@@ -13,11 +13,11 @@ from tests.calibration.conftest import options
 from trtbuild.architectures import Matrix
 from trtbuild.calibrating import calibrate
 from trtbuild.calibration.budget import Choice, Sensitivity, spend
+from trtbuild.calibration.evaluation import evaluate
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
-from trtbuild.evaluation import evaluate
 from trtbuild.exporting import export, read_weights
 from trtbuild.options import ExportOptions, Method
 from trtbuild.progress import Silent

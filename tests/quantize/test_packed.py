@@ -15,11 +15,13 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
+from tests.conftest import ROOT
 from tests.families.test_int4 import read
 from tests.graph.harness import Decoder
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
+from trtbuild.evaluating import EvaluationOptions, evaluate_model
 from trtbuild.exporting import export, quantise, read_weights
 from trtbuild.options import ExportOptions
 from trtbuild.progress import Silent
@@ -299,3 +301,15 @@ def test_it_is_not_rounded_again(tiny_checkpoint: Checkpoints) -> None:
     packed, _, _ = make(tiny_checkpoint(), "awq")
     with pytest.raises(InputError, match=r"comes in INT4 \(awq\), so --precision, --block-size"):
         logits(packed, block_size=64)
+
+
+@pytest.mark.parametrize(("form", "shuffled"), [("awq", False), ("gptq", True), ("compressed", True)])
+def test_a_packed_checkpoint_is_evaluated_as_what_it_means(
+    tiny_checkpoint: Checkpoints, tmp_path: Path, form: str, shuffled: bool
+) -> None:
+    packed, meaning, _ = make(tiny_checkpoint(vocab_size=49152), form, symmetric=False, shuffled=shuffled)
+    own = EvaluationOptions(ROOT / "README.md", str(meaning), windows=2, length=64, tokens=4, cache=tmp_path / "cache")
+    result = evaluate_model(packed, own)
+    assert result.evaluation.kl_mean < 1e-6 and result.evaluation.same_top1 == 1
+    assert all(each.reference == each.model for each in result.continuations)
+    assert not list((tmp_path / "cache").glob("evaluate-*"))

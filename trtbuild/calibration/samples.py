@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
+from trtbuild.files import read_text
 from trtbuild.serving.errors import RequestError
 from trtbuild.serving.tokenizer import Tokenizer
 
@@ -123,12 +124,7 @@ def _end_token(checkpoint: Checkpoint) -> Sequence[int]:
 
 
 def _documents(file: Path, tokenizer: Tokenizer) -> list[list[int]]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
-    except OSError as error:
-        raise InputError(f"The calibration file {file} cannot be read: {error.strerror}.") from error
+    text = read_text(file, "The calibration file")
     if file.suffix == ".jsonl":
         return [_record(file, number, line, tokenizer) for number, line in enumerate(text.splitlines(), 1) if line]
     return [tokenizer.encode(document) for document in SEPARATOR.split(text) if document.strip()]

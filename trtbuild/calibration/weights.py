@@ -67,7 +67,7 @@ class PartWeights:
 
 
 def dequantise(weight: Int4Weight) -> Tensor:
-    """f32 [out, in] of a matrix in INT4."""
+    """f32 [out, in] of a matrix in INT4, its inputs in their own order."""
     import torch
 
     width, pairs = weight.values.shape
@@ -75,7 +75,13 @@ def dequantise(weight: Int4Weight) -> Tensor:
     blocks = (
         unpack(packed).reshape(width // weight.block, weight.block, 2 * pairs) * read_finite(weight.scales)[:, None]
     )
-    return torch.from_numpy(np.ascontiguousarray(blocks.reshape(width, 2 * pairs).T))
+    if weight.offsets is not None:
+        blocks += read_finite(weight.offsets)[:, None]
+    columns = blocks.reshape(width, 2 * pairs)
+    if weight.order is not None:
+        order = np.fromfile(weight.order.file, "<i8", width, offset=weight.order.offset)
+        columns = columns[np.argsort(order)]
+    return torch.from_numpy(np.ascontiguousarray(columns.T))
 
 
 def read_finite(ref: TensorRef, rows: Sequence[int] | NDArray[np.int64] | None = None) -> NDArray[np.float32]:

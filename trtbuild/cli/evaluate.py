@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+from rich.table import Table
 
 from trtbuild.cli import arguments as a
 from trtbuild.cli.console import output, print_json, progress
-from trtbuild.errors import InputError
 
 
 def evaluate_command(
@@ -21,41 +21,67 @@ def evaluate_command(
     ] = None,
     windows: Annotated[int, typer.Option(min=1, help="How many windows of the text.")] = 8,
     length: Annotated[int, typer.Option(min=2, help="Tokens of each.")] = 1024,
+    tokens: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Greedy tokens after each of ten prompts; 0 makes none, and needs memory for one layer only."
+        ),
+    ] = 48,
+    html: Annotated[Optional[Path], typer.Option(help="Also write a page with plots, one file.")] = None,
+    force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
 ) -> None:
-    """Perplexity, KL divergence and top-1 agreement of a calibrated model against FP32, on held-out text.
+    """Perplexity, KL divergence and top-1 agreement of a quantised model against FP32, on held-out text, and what both
+    write.
 
-    Both run in FP32 a layer at a time, so that a model of any size fits and only the weights differ.
+    Both run in FP32, so that only the weights differ. The text goes through a layer at a time; for the continuations
+    (`--tokens`) each model is in memory as a whole.
 
     ```
     trtbuild evaluate smollm2-int4 --text wikitext.txt
-    trtbuild evaluate smollm2-int4 --text wikitext.txt --windows 32 --json
+    trtbuild evaluate smollm2-int4 --text wikitext.txt --html report.html
+    trtbuild evaluate llama-70b-int4 --text wikitext.txt --windows 32 --tokens 0 --json
     ```
     """
-    from trtbuild.evaluation import evaluate
-    from trtbuild.evaluation import windows as windows_of
-    from trtbuild.exporting import read_weights
-    from trtbuild.options import ExportOptions
-    from trtbuild.progress import Silent
-    from trtbuild.store import default_cache
+    from trtbuild.evaluating import EvaluationOptions, evaluate_model
+    from trtbuild.report.save import check_page, save_evaluation
 
-    options = ExportOptions(cache=cache or default_cache())
+    if html is not None:
+        check_page(html, force=force)
+    options = EvaluationOptions(text, reference, windows, length, tokens=tokens, cache=cache)
     with progress(quiet=json) as shown:
-        weights = read_weights(model, options, shown or Silent())
-        if reference is None and weights.calibrated is None:
-            raise InputError(
-                f"{weights.checkpoint.name} is not a calibrated model. Name what to compare with: --reference."
-            )
-        other = read_weights(reference or weights.source_name, options, shown or Silent())
-        tokens = windows_of(text, other.checkpoint, windows, length)
-        result = evaluate(weights, other, tokens, progress=shown)
+        result = evaluate_model(model, options, progress=shown)
+    if html is not None:
+        save_evaluation(result, html)
+    found = result.evaluation
     if json:
-        print_json({**asdict(result), "ratio": result.ratio, "windows": tokens.shape[0], "length": tokens.shape[1]})
+        print_json(
+            {
+                **asdict(found),
+                "ratio": found.ratio,
+                "windows": result.windows[0],
+                "length": result.windows[1],
+                "continuations": [asdict(each) for each in result.continuations],
+                "html": html,
+            }
+        )
         return
+    if result.continuations:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("prompt", no_wrap=True, max_width=24)
+        table.add_column("same", justify="right")
+        table.add_column("FP32", max_width=44)
+        table.add_column("quantised", max_width=44)
+        for each in result.continuations:
+            texts = (" ".join(text.split()) for text in (each.reference, each.model))
+            table.add_row(" ".join(each.prompt.split()), f"{each.same_tokens} of {each.tokens}", *texts)
+        output.print(table, soft_wrap=False)
     output.print(
-        f"{tokens.shape[0]} windows of {tokens.shape[1]} tokens: perplexity {result.perplexity:.3f} against "
-        f"{result.reference_perplexity:.3f} ({result.ratio:.4f} times); KL divergence {result.kl_mean:.4f} nats "
-        f"(99% of tokens below {result.kl_p99:.2f}); the most likely token is the same for "
-        f"{100 * result.same_top1:.1f}%."
+        f"{result.windows[0]} windows of {result.windows[1]} tokens: perplexity {found.perplexity:.3f} against "
+        f"{found.reference_perplexity:.3f} ({found.ratio:.4f} times); KL divergence {found.kl_mean:.4f} nats "
+        f"(99% of tokens below {found.kl_p99:.2f}); the most likely token is the same for "
+        f"{100 * found.same_top1:.1f}%."
     )
+    if html is not None:
+        output.print(f"{html} has it with plots.")

@@ -48,6 +48,10 @@ class Tokenizer:
         """Ids of a rendered chat template, which carries its special tokens itself."""
         return self._encode(rendered, add_special_tokens=False)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some tokens, special ones left out."""
+        return str(self._tokenizer.decode(list(ids)))
+
     @property
     def has_chat_template(self) -> bool:
         return self._template_text is not None

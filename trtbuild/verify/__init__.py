@@ -12,27 +12,16 @@ from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
 from trtbuild.graph.facts import read_facts
 from trtbuild.progress import Progress, Silent
+from trtbuild.verify.continuation import Continuation
 from trtbuild.verify.measures import Distance, distance
 from trtbuild.verify.onnx_decoder import OnnxDecoder
 from trtbuild.verify.prompts import PROMPTS
 from trtbuild.verify.reference import Reference
 
-__all__ = ["Distance", "PromptResult", "VerifyResult", "bound_for", "verify"]
+__all__ = ["Continuation", "Distance", "VerifyResult", "bound_for", "verify"]
 
 BOUNDS = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 1e-2}
 """By precision, the mean KL divergence (nats) that a right graph stays under. INT4's depends on the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptResult:
-    """One prompt's greedy continuations."""
-
-    prompt: str
-    reference: str
-    graph: str
-    same_tokens: int
-    """How many tokens agree before the first that differs."""
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,7 @@ class VerifyResult:
     onnx_file: Path
     precision: str
     distance: Distance
-    prompts: tuple[PromptResult, ...]
+    prompts: tuple[Continuation, ...]
 
     @property
     def same_prompts(self) -> int:
@@ -94,7 +83,6 @@ def verify(
         whole = [*ids, *want[:-1]]
         wanted.append(reference.logits(whole))
         got.append(graph.step(np.asarray([whole], np.int64), [0])[0])
-        same = next((i for i, (a, b) in enumerate(zip(want, have, strict=True)) if a != b), len(want))
-        results.append(PromptResult(prompt, tokenizer.decode(want), tokenizer.decode(have), same, len(want)))
+        results.append(Continuation.of(prompt, want, have, tokenizer.decode))
         progress.update(index + 1, len(prompts))
     return VerifyResult(onnx_file, facts.metadata.get("trtbuild.precision", ""), distance(wanted, got), tuple(results))

@@ -1,4 +1,4 @@
-"""`trtbuild evaluate`: what rounding did to a model, on text: perplexity, KL divergence, the most likely token."""
+"""What rounding did to a model, on text: perplexity, KL divergence, the most likely token."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trtbuild.calibration.weights import PartWeights
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
 from trtbuild.exporting import Weights
+from trtbuild.files import read_text
 from trtbuild.graph.parts import Part, author_head, author_layer
 from trtbuild.progress import Progress, Silent
 from trtbuild.verify.measures import log_softmax
@@ -43,12 +44,7 @@ class Evaluation:
 
 def windows(file: Path, checkpoint: Checkpoint, count: int, length: int) -> NDArray[np.int64]:
     """The text's first `count` windows of `length` tokens, [count, length]. Raises InputError for a text too short."""
-    try:
-        ids = tokenizer_of(checkpoint).encode(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
-    except OSError as error:
-        raise InputError(f"The text {file} cannot be read: {error.strerror}.") from error
+    ids = tokenizer_of(checkpoint).encode(read_text(file, "The text"))
     count = min(count, len(ids) // length)
     if not count:
         raise InputError(f"{file} has {len(ids)} tokens, fewer than one window of {length}. Give more, or --length.")
@@ -63,12 +59,12 @@ def evaluate(
     Raises InputError if the two are not of one architecture.
     """
     progress = progress or Silent()
+    assert model.packed is None and reference.packed is None, "packed weights are converted first"
     if model.binding.spec != reference.binding.spec:
         raise InputError(
             f"{model.checkpoint.name} and {reference.checkpoint.name} are not of one architecture, so their logits "
             "cannot be compared. Name the checkpoint that the model was made from."
         )
-    progress.stage("evaluate")
     layers = len(model.binding.spec.layers)
     streams = [embedded(weights.binding, tokens) for weights in (model, reference)]
     for layer in range(layers):

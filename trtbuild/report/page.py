@@ -1,0 +1,94 @@
+"""The page that `evaluate --html` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trtbuild
+from trtbuild.calibrating import CalibrationReport
+from trtbuild.evaluating import EvaluationResult
+from trtbuild.report import plots
+from trtbuild.verify.continuation import Continuation
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One figure of the page."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def evaluation_page(result: EvaluationResult, report: CalibrationReport | None) -> str:
+    """HTML of an evaluation, with its calibration's figures where `calibrate` made the model."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("page.html.j2").render(
+        version=trtbuild.__version__,
+        model=result.model.checkpoint,
+        reference=result.reference.checkpoint,
+        method=result.model.method if result.model.int4 or result.model.packed else "not quantised",
+        evaluation=result.evaluation,
+        windows=result.windows,
+        plots=_plots(result, report),
+        matrices=report.matrices if report else (),
+        bits=report.bits_per_weight if report else None,
+        samples=report.samples if report else None,
+        continuations=[_parted(each) for each in result.continuations],
+    )
+
+
+def _plots(result: EvaluationResult, report: CalibrationReport | None) -> list[Plot]:
+    made = []
+    if report and report.matrices:
+        made.append(
+            Plot(
+                "Error by layer and kind",
+                plots.error_by_layer(report.matrices),
+                "Signal to quantisation noise of each projection's output on the calibration text. More is better; "
+                "6 dB are one bit.",
+            )
+        )
+        made.append(
+            Plot(
+                "Activation ranges",
+                plots.activation_ranges(report.matrices),
+                "The largest absolute value that reached each kind of projection on the calibration text.",
+            )
+        )
+    made.append(
+        Plot(
+            "KL divergence by position",
+            plots.divergence_by_position(result.evaluation.kl_by_position),
+            "KL(reference || model) of the next token on the held-out text, by how much text came before.",
+        )
+    )
+    return made
+
+
+def _parted(each: Continuation) -> dict[str, Any]:
+    """What both wrote, and where each goes its own way."""
+    pairs = zip(each.reference, each.model, strict=False)
+    shorter = min(len(each.reference), len(each.model))
+    same = next((place for place, (want, have) in enumerate(pairs) if want != have), shorter)
+    return {
+        "prompt": each.prompt,
+        "same_tokens": each.same_tokens,
+        "tokens": each.tokens,
+        "sides": _sides((each.reference, each.model), same),
+    }
+
+
+def _sides(texts: Sequence[str], same: int) -> list[tuple[str, str]]:
+    return [(text[:same], text[same:]) for text in texts]
