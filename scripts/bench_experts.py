@@ -63,7 +63,7 @@ def main() -> None:
         options = GraphOptions(DType.F32, 256)
         save_graph(author_decoder(binding, options), Path(place) / "fp32" / "model.onnx")
         quantised = quantize_to_int4(binding, Int4Options(DType.F32), Path(place) / "int4.safetensors", {})
-        save_graph(author_decoder(quantised.binding, options, quantised.int4), Path(place) / "int4" / "model.onnx")
+        save_graph(author_decoder(quantised.binding, options, quantised.quantised), Path(place) / "int4" / "model.onnx")
         print(f"{arguments.chosen} of {arguments.experts} experts {'':10} {'1 token':>10} {'128 tokens':>11}")
         rows: dict[str, Callable[[NDArray[np.int64]], object]] = {"transformers, FP32, the chosen": reference.logits}
         for name in ("fp32", "int4"):

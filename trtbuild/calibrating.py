@@ -23,6 +23,7 @@ from trtbuild.files import link_or_copy, put_in_place, refuse_existing, resumabl
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.calibrated import describe
 from trtbuild.quantize.rtn import plan_int4
+from trtbuild.quantize.stored import Grid
 from trtbuild.quantize.weights_file import WeightsFile
 from trtbuild.stages import Stage, Stages
 
@@ -151,15 +152,15 @@ def read_report(folder: Path) -> CalibrationReport:
 
 
 def _bits_per_weight(
-    chosen: Mapping[str, tuple[Matrix, int]], plan: Mapping[str, tuple[Matrix, int]], weights: Weights
+    chosen: Mapping[str, tuple[Matrix, Grid]], plan: Mapping[str, tuple[Matrix, Grid]], weights: Weights
 ) -> float:
     """Over the matrices that were `chosen` to be quantised, of which `plan` are."""
     plain = 8.0 * weights.binding.tensor(Role.EMBEDDING).dtype.size
     count = bits = 0.0
     for name, (matrix, _) in chosen.items():
-        size = matrix.shape[0] * matrix.shape[1]
-        count += size
-        bits += size * (4 + 8 * weights.dtype.size / plan[name][1] if name in plan else plain)
+        rows, width = matrix.shape
+        count += rows * width
+        bits += rows * width * (plan[name][1].bits_per_weight(width, weights.dtype.size) if name in plan else plain)
     return bits / count if count else 0.0
 
 

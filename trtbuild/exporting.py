@@ -23,7 +23,7 @@ from trtbuild.quantize.packed import PackedCheckpoint
 from trtbuild.quantize.packed import take_apart as take_packed_apart
 from trtbuild.quantize.packed.convert import convert, matrices
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Weight
+from trtbuild.quantize.stored import DEFAULT_LAYERS, QuantizedMatrix, named
 from trtbuild.stages import Stage, Stages
 
 DEFAULT_CAPACITY = 2048
@@ -41,7 +41,7 @@ class Weights:
     precision: Precision
     dtype: DType
     """What the network computes in."""
-    int4: Mapping[str, Int4Weight]
+    quantised: Mapping[str, QuantizedMatrix]
     int4_options: Int4Options | None
     """What to quantise with, where that is still to be done."""
     calibrated: Calibrated | None = None
@@ -76,9 +76,8 @@ class Weights:
             "trtbuild.precision": self.precision.value,
             "trtbuild.network_type": dtype.value,
         }
-        if self.int4:
-            blocks = sorted({weight.block for weight in self.int4.values()})
-            facts["trtbuild.int4"] = f"{self.method}, symmetric, blocks of {', '.join(map(str, blocks))}"
+        if self.quantised:
+            facts["trtbuild.int4"] = f"{self.method}, symmetric, {named(each.grid for each in self.quantised.values())}"
         return facts
 
 
@@ -143,7 +142,7 @@ def write_graph(
 ) -> int:
     """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
     options = GraphOptions(dtype or weights.dtype, capacity)
-    graph = author_decoder(weights.binding, options, weights.int4, weights.metadata(options.dtype))
+    graph = author_decoder(weights.binding, options, weights.quantised, weights.metadata(options.dtype))
     if options.dtype is DType.F16:
         widen(graph.model, weights.unsafe)
     save_graph(graph, file, copy_weights=copy_weights)
@@ -188,9 +187,9 @@ def _read_calibrated(checkpoint: Checkpoint, options: ExportOptions) -> Weights:
     calibrated = take_apart(checkpoint)
     binding = read_decoder(calibrated.plain, options.ignore_config)
     _refuse_requantising(checkpoint, options, "is calibrated INT4 already")
-    scales = next(iter(calibrated.int4.values())).scales.dtype
+    scales = next(iter(calibrated.quantised.values())).scales.dtype
     return Weights(
-        checkpoint, binding, Precision.INT4, options.activations or scales, calibrated.int4, None, calibrated
+        checkpoint, binding, Precision.INT4, options.activations or scales, calibrated.quantised, None, calibrated
     )
 
 
@@ -226,10 +225,10 @@ def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Sta
         else:
             assert weights.int4_options is not None
             quantised = quantize_to_int4(weights.binding, weights.int4_options, file, metadata, stages.progress)
-        blocks = sorted({weight.block for weight in quantised.int4.values()})
         stage.output_bytes = file.stat().st_size
-        stage.note = f"{len(quantised.int4)} matrices, blocks of {', '.join(map(str, blocks))}"
-    return replace(weights, binding=quantised.binding, int4=quantised.int4)
+        grids = (each.grid for each in quantised.quantised.values())
+        stage.note = f"{len(quantised.quantised)} matrices, {named(grids)}"
+    return replace(weights, binding=quantised.binding, quantised=quantised.quantised)
 
 
 def refuse_overwriting(checkpoint: Checkpoint, out: Path) -> None:

@@ -80,12 +80,13 @@ def manifest(
 
 
 def _int4(weights: Weights) -> dict[str, Any] | None:
-    if not weights.int4:
+    if not weights.quantised:
         return None
     facts: dict[str, Any] = {
         "method": weights.method,
-        "block_sizes": sorted({weight.block for weight in weights.int4.values()}),
-        "matrices": len(weights.int4),
+        "block_sizes": sorted({each.grid.block for each in weights.quantised.values() if each.grid.block}),
+        "int8_matrices": sum(each.grid.bits == 8 for each in weights.quantised.values()),
+        "matrices": len(weights.quantised),
     }
     if weights.int4_options is not None:
         facts["layers"] = sorted(group.value for group in weights.int4_options.layers)

@@ -12,7 +12,7 @@ import pytest
 from tests.calibration.conftest import options
 from trtbuild.architectures import Matrix
 from trtbuild.calibrating import calibrate
-from trtbuild.calibration.budget import Choice, Sensitivity, spend
+from trtbuild.calibration.budget import Choice, Sensitivity, noise_of, spend
 from trtbuild.calibration.evaluation import evaluate
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.checkpoint.base import TensorRef
@@ -21,13 +21,17 @@ from trtbuild.errors import InputError
 from trtbuild.exporting import export, read_weights
 from trtbuild.options import ExportOptions, Method
 from trtbuild.progress import Silent
+from trtbuild.quantize.stored import INT8, Grid, int4
 
+B128, B64, B32 = int4(128), int4(64), int4(32)
 TOKENS = np.random.default_rng(0).integers(3, 40_000, (2, 64))
 
 
-def sensitivity(name: str, weights: int, noises: dict[int | None, float]) -> Sensitivity:
+def sensitivity(name: str, weights: int, noises: dict[Grid | None, float]) -> Sensitivity:
     ref = TensorRef(name, DType.BF16, (weights // 128, 128), Path(name), 0, 0)
-    choices = tuple(Choice(b, 16.0 if b is None else 4 + 16 / b, noise) for b, noise in noises.items())
+    choices = tuple(
+        Choice(grid, 16.0 if grid is None else grid.bits_per_weight(128, 2), noise) for grid, noise in noises.items()
+    )
     return Sensitivity(Matrix(name, (ref,), (name,)), choices)
 
 
@@ -42,27 +46,25 @@ def best(sensitivities: list[Sensitivity], bits: float) -> float:
     return min(sums)
 
 
-def noise_of(sensitivities: list[Sensitivity], plan: dict[str, tuple[Matrix, int]]) -> float:
-    blocks = {name: block for name, (_, block) in plan.items()}
-    return sum(
-        next(choice.noise for choice in each.choices if choice.block == blocks.get(each.matrix.name))
-        for each in sensitivities
-    )
-
-
 @pytest.mark.parametrize("bits", [4.125, 4.2, 4.3, 4.5, 16.0])
 def test_the_plan_is_near_the_best_there_is(bits: float) -> None:
     rng = np.random.default_rng(1)
     found = []
     for index in range(6):
         noise = float(np.exp(rng.normal(-4, 1.5)))
-        noises: dict[int | None, float] = {128: noise, 64: noise * 0.8, 32: noise * 0.62, None: 0.0}
+        noises: dict[Grid | None, float] = {
+            B128: noise,
+            B64: noise * 0.8,
+            B32: noise * 0.62,
+            INT8: noise * 0.005,
+            None: 0.0,
+        }
         found.append(sensitivity(f"m{index}", 128 * int(rng.integers(4, 20)), noises))
     plan = spend(found, bits)
     total = sum(each.weights for each in found)
-    blocks = {name: block for name, (_, block) in plan.items()}
+    grids = {name: grid for name, (_, grid) in plan.items()}
     spent = sum(
-        each.weights * next(c.bits for c in each.choices if c.block == blocks.get(each.matrix.name)) for each in found
+        each.weights * next(c.bits for c in each.choices if c.grid == grids.get(each.matrix.name)) for each in found
     )
     assert spent <= bits * total * (1 + 1e-9)
     largest_step = max(each.choices[0].noise for each in found)
@@ -70,20 +72,20 @@ def test_the_plan_is_near_the_best_there_is(bits: float) -> None:
     if bits == 16.0:
         assert not plan
     if bits == 4.125:
-        assert set(blocks.values()) == {128}
+        assert set(grids.values()) == {B128}
 
 
 def test_the_most_sensitive_matrix_gets_the_bits() -> None:
-    noises: dict[int | None, float] = {128: 0.01, 64: 0.008, 32: 0.006, None: 0.0}
+    noises: dict[Grid | None, float] = {B128: 0.01, B64: 0.008, B32: 0.006, None: 0.0}
     found = [sensitivity(f"m{index}", 1280, noises) for index in range(4)]
-    found[2] = sensitivity("m2", 1280, {block: 10 * noise for block, noise in noises.items()})
+    found[2] = sensitivity("m2", 1280, {grid: 10 * noise for grid, noise in noises.items()})
     plan = spend(found, 4.125 + 0.375 / 4)
-    assert {name: block for name, (_, block) in plan.items()} == {"m0": 128, "m1": 128, "m2": 32, "m3": 128}
+    assert {name: grid for name, (_, grid) in plan.items()} == {"m0": B128, "m1": B128, "m2": B32, "m3": B128}
 
 
 def test_a_budget_below_the_cheapest_plan_is_refused() -> None:
     with pytest.raises(InputError, match=r"4\.1 bits a weight is below what the largest blocks take, 4\.125"):
-        spend([sensitivity("m", 1280, {128: 0.1, None: 0.0})], 4.1)
+        spend([sensitivity("m", 1280, {B128: 0.1, None: 0.0})], 4.1)
 
 
 def mixed(place: Path, bits: float, method: Method = Method.AWQ_GPTQ) -> CalibrationOptions:
@@ -101,7 +103,7 @@ def test_a_job_within_a_budget(checkpoint: Path, tmp_path: Path) -> None:
         weights = read_weights(tmp_path / str(bits), own, Silent())
         divergences.append(evaluate(weights, reference, TOKENS).kl_mean)
         export(tmp_path / str(bits), tmp_path / f"onnx-{bits}", own, capacity=64)
-    assert len({report.block for report in result.matrices}) > 1 or len(result.matrices) < 21
+    assert len({(report.bits, report.block) for report in result.matrices}) > 1 or len(result.matrices) < 21
     assert divergences[1] < divergences[0]
 
 

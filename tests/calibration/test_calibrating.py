@@ -171,7 +171,7 @@ def test_a_tied_head_gets_a_copy_of_its_own(tiny_checkpoint: Checkpoints, tmp_pa
     names = set(load_file(tmp_path / "int4" / "model.safetensors"))
     assert {"model.embed_tokens.weight", "model.embed_tokens.weight.int4"} <= names
     weights = read_weights(tmp_path / "int4", ExportOptions(cache=tmp_path / "cache"), Silent())
-    assert "model.embed_tokens.weight" in weights.int4
+    assert "model.embed_tokens.weight" in weights.quantised
 
 
 def test_not_a_number_in_a_weight_is_named(checkpoint: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from trtbuild.graph.save import save_graph
 from trtbuild.options import Method
 from trtbuild.progress import Silent
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import QuantizedMatrix, int4
 from trtbuild.quantize.weights_file import WeightsFile
 
 TOKENS = np.random.default_rng(3).integers(3, 500, (4, 40))
@@ -83,8 +83,8 @@ def calibrated(binding: Binding, method: Method, folder: Path) -> tuple[WeightsF
         return output, run(work, output, Silent()), plan
 
 
-def weight(output: WeightsFile, name: str) -> Int4Weight:
-    return Int4Weight(output.refs[f"{name}.int4"], output.refs[f"{name}.scales"], BLOCK)
+def weight(output: WeightsFile, name: str) -> QuantizedMatrix:
+    return QuantizedMatrix(output.refs[f"{name}.int4"], output.refs[f"{name}.scales"], int4(BLOCK))
 
 
 def test_rounding_to_nearest_is_the_other_writers(model: Model, tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_rounding_to_nearest_is_the_other_writers(model: Model, tmp_path: Path) 
     output, _, plan = calibrated(binding, Method.RTN, tmp_path / "work")
     other = quantize_to_int4(binding, Int4Options(DType.F32, BLOCK), tmp_path / "model.int4.safetensors", {})
     for name in plan:
-        want, got = dequantised(other.int4[name]), dequantised(weight(output, name))
-        step = np.repeat(read_finite(other.int4[name].scales), BLOCK, axis=0)
+        want, got = dequantised(other.quantised[name]), dequantised(weight(output, name))
+        step = np.repeat(read_finite(other.quantised[name].scales), BLOCK, axis=0)
         apart = np.abs(want - got) / step
         assert (apart > 1e-5).mean() < 1e-3 and apart.max() < 1.01, "more than a tie that fell the other way"
 
 
-def output_noise(matrix: Matrix, stored: Int4Weight, x: NDArray[np.float64], source: PartWeights) -> float:
+def output_noise(matrix: Matrix, stored: QuantizedMatrix, x: NDArray[np.float64], source: PartWeights) -> float:
     return float(((x @ (source.matrix(matrix).numpy().T - dequantised(stored)).astype(np.float64)) ** 2).mean())
 
 

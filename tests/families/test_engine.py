@@ -67,5 +67,5 @@ def test_int4(model: Model, tmp_path: Path) -> None:
     quantised = quantize_to_int4(binding, Int4Options(DType.BF16, 32), tmp_path / "model.int4.safetensors", {})
     file = tmp_path / "model.onnx"
     options = GraphOptions(DType.BF16, model.case.capacity)
-    save_graph(author_decoder(quantised.binding, options, quantised.int4), file)
-    assert build(file, tmp_path / "model.plan").realised.int4_weights == len(quantised.int4)
+    save_graph(author_decoder(quantised.binding, options, quantised.quantised), file)
+    assert build(file, tmp_path / "model.plan").realised.int4_weights == len(quantised.quantised)

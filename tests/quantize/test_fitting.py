@@ -21,8 +21,10 @@ from trtbuild.quantize.scales import (
     output_error,
     round_to_nearest,
 )
+from trtbuild.quantize.stored import Grid, int4
 
 BLOCK = 32
+GRID = int4(BLOCK)
 
 
 def correlated(tokens: int, width: int, seed: int = 0) -> NDArray[np.float64]:
@@ -59,7 +61,7 @@ def obq(w: NDArray[np.float64], hessian: NDArray[np.float64], scales: NDArray[np
 def test_gptq_is_optimal_brain_quantisation() -> None:
     weights, x = matrices()
     gram = gram_of(x)
-    result = gptq(weights, gram, BLOCK, DType.F32)
+    result = gptq(weights, gram, GRID, DType.F32)
     hessian = gram.double().numpy()
     hessian += DAMPING * np.diag(hessian).mean() * np.eye(len(hessian))
     want = obq(weights.double().numpy(), hessian, result.scales.double().numpy())
@@ -70,8 +72,8 @@ def test_gptq_is_optimal_brain_quantisation() -> None:
 def test_gptq_leaves_less_error_than_rounding() -> None:
     weights, x = matrices(seed=2, rows=128)
     gram = gram_of(x)
-    fitted = gptq(weights, gram, BLOCK, DType.F16)
-    plain = round_to_nearest(weights, fitted.scales)
+    fitted = gptq(weights, gram, GRID, DType.F16)
+    plain = round_to_nearest(weights, fitted.scales, GRID)
     errors = [output_error(each.dequantised() - weights, gram) for each in (fitted, plain)]
     assert errors[0] < 0.5 * errors[1]
 
@@ -84,22 +86,22 @@ def test_output_error_is_the_mean_of_squared_outputs() -> None:
 
 def test_uncorrelated_inputs_leave_nothing_to_make_up_for() -> None:
     weights, _ = matrices(seed=4)
-    result = gptq(weights, torch.eye(64), BLOCK, DType.F32)
-    plain = round_to_nearest(weights, result.scales)
+    result = gptq(weights, torch.eye(64), GRID, DType.F32)
+    plain = round_to_nearest(weights, result.scales, GRID)
     assert torch.equal(result.values, plain.values)
 
 
 def test_channels_that_were_never_active_are_rounded_to_nearest() -> None:
     weights, x = matrices(seed=5)
     x[:, [3, 40]] = 0
-    result = gptq(weights, gram_of(x), BLOCK, DType.F32)
-    plain = round_to_nearest(weights, result.scales)
+    result = gptq(weights, gram_of(x), GRID, DType.F32)
+    plain = round_to_nearest(weights, result.scales, GRID)
     assert torch.equal(result.values[:, [3, 40]], plain.values[:, [3, 40]])
 
 
 def test_no_activation_at_all_is_plain_rounding() -> None:
     weights, _ = matrices(seed=6)
-    assert torch.isfinite(gptq(weights, torch.zeros(64, 64), BLOCK, DType.F16).dequantised()).all()
+    assert torch.isfinite(gptq(weights, torch.zeros(64, 64), GRID, DType.F16).dequantised()).all()
 
 
 def test_an_indefinite_hessian_is_refused_by_name() -> None:
@@ -107,15 +109,15 @@ def test_an_indefinite_hessian_is_refused_by_name() -> None:
     gram = torch.eye(64)
     gram[0, 1] = gram[1, 0] = 50.0
     with pytest.raises(BuildError, match=r"layers\.3\.mlp.*not positive definite"):
-        gptq(weights, gram, BLOCK, DType.F32, "layers.3.mlp")
+        gptq(weights, gram, GRID, DType.F32, "layers.3.mlp")
     with pytest.raises(BuildError, match="not finite"):
-        gptq(weights, gram * float("nan"), BLOCK, DType.F32)
+        gptq(weights, gram * float("nan"), GRID, DType.F32)
 
 
 def test_a_hessian_of_rank_one_is_damped() -> None:
     weights, _ = matrices(seed=8)
     x = np.ones((1, 64))
-    assert torch.isfinite(gptq(weights, gram_of(x), BLOCK, DType.F16).dequantised()).all()
+    assert torch.isfinite(gptq(weights, gram_of(x), GRID, DType.F16).dequantised()).all()
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
@@ -123,7 +125,7 @@ def test_least_error_is_the_best_of_all_clips(dtype: DType) -> None:
     rng = np.random.default_rng(9)
     weights = rng.standard_t(3, (16, 64)).astype(np.float32)
     importance = np.exp(rng.standard_normal(64)).astype(np.float32)
-    got = least_error(torch.from_numpy(weights), torch.from_numpy(importance), BLOCK, dtype).numpy()
+    got = least_error(torch.from_numpy(weights), torch.from_numpy(importance), GRID, dtype).numpy()
     kinds = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
     for row, block in itertools.product(range(16), range(2)):
         own = weights[row, block * BLOCK : (block + 1) * BLOCK].astype(np.float64)
@@ -139,13 +141,13 @@ def test_least_error_is_the_best_of_all_clips(dtype: DType) -> None:
 
 def test_scales_are_above_zero_for_a_block_of_zeros() -> None:
     zeros = torch.zeros(2, 64)
-    for scales in (largest_magnitude(zeros, 32, DType.F16), least_error(zeros, torch.ones(64), 32, DType.F16)):
+    for scales in (largest_magnitude(zeros, GRID, DType.F16), least_error(zeros, torch.ones(64), GRID, DType.F16)):
         assert (scales == 2.0**-14).all()
 
 
 def test_blocks_stand_for_their_values_times_their_scales() -> None:
     values = torch.tensor([[1, -8, 7, 0]], dtype=torch.int8)
-    assert Blocks(values, torch.tensor([[0.5, 2.0]])).dequantised().tolist() == [[0.5, -4.0, 14.0, 0.0]]
+    assert Blocks(values, torch.tensor([[0.5, 2.0]]), Grid(4, 2)).dequantised().tolist() == [[0.5, -4.0, 14.0, 0.0]]
 
 
 def test_awq_enlarges_the_channels_with_large_activations() -> None:
@@ -155,12 +157,12 @@ def test_awq_enlarges_the_channels_with_large_activations() -> None:
     x[:, 5] *= 100
     weights = torch.from_numpy(rng.standard_normal((64, 64)).astype(np.float32))
     gram, magnitude = gram_of(x), torch.from_numpy(np.abs(x).mean(0).astype(np.float32))
-    scales = search_scales([weights], gram, magnitude, [BLOCK], DType.F32)
+    scales = search_scales([weights], gram, magnitude, [GRID], DType.F32)
     assert scales[5] > 3 * scales.median()
 
     def noise(scale: torch.Tensor) -> float:
         scaled = weights * scale
-        rounded = round_to_nearest(scaled, largest_magnitude(scaled, BLOCK, DType.F32)).dequantised() / scale
+        rounded = round_to_nearest(scaled, largest_magnitude(scaled, GRID, DType.F32), GRID).dequantised() / scale
         return output_error(rounded - weights, gram)
 
     assert noise(scales) < 0.2 * noise(torch.ones(64))
@@ -168,5 +170,5 @@ def test_awq_enlarges_the_channels_with_large_activations() -> None:
 
 def test_awq_of_even_activations_changes_nothing() -> None:
     weights, _ = matrices(seed=11)
-    scales = search_scales([weights], torch.eye(64), torch.ones(64), [BLOCK], DType.F32)
+    scales = search_scales([weights], torch.eye(64), torch.ones(64), [GRID], DType.F32)
     assert torch.equal(scales, torch.ones(64))

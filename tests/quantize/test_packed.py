@@ -198,7 +198,7 @@ def test_symmetric_weights_are_kept_bit_for_bit(tiny_checkpoint: Checkpoints, tm
     packed, _, linears = make(tiny_checkpoint(), form)
     weights = read_weights(packed, ExportOptions(cache=tmp_path / "cache"), Silent())
     assert weights.dtype is DType.F16
-    int4 = quantise(weights, ExportOptions(), tmp_path, Stages(Silent())).int4
+    int4 = quantise(weights, ExportOptions(), tmp_path, Stages(Silent())).quantised
     assert set(int4) == set(linears)
     for name, linear in linears.items():
         values = read(int4[name].values, "u1")
@@ -212,8 +212,8 @@ def test_large_groups_become_blocks_of_one_scale(tiny_checkpoint: Checkpoints, t
     plain = tiny_checkpoint(hidden_size=256, intermediate_size=512, head_dim=64)
     packed, meaning, _ = make(plain, "gptq", group=256)
     weights = read_weights(packed, ExportOptions(cache=tmp_path / "cache"), Silent())
-    int4 = quantise(weights, ExportOptions(), tmp_path, Stages(Silent())).int4
-    assert {weight.block for weight in int4.values()} == {128}
+    int4 = quantise(weights, ExportOptions(), tmp_path, Stages(Silent())).quantised
+    assert {weight.grid.block for weight in int4.values()} == {128}
     want = Reference(open_checkpoint(meaning, cache=meaning.parent)).logits(TOKENS[0].tolist())
     np.testing.assert_allclose(logits(packed, activations=DType.F32), want, atol=1e-3)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -13,7 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.graph.harness import Decoder, read_binding
-from trtbuild.architectures import Role
+from trtbuild.architectures import Matrix, Role
+from trtbuild.calibration.weights import dequantise
 from trtbuild.checkpoint.safetensors import read_header
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
@@ -21,9 +24,10 @@ from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.save import save_graph
 from trtbuild.quantize.rounding import unpack
 from trtbuild.quantize.rtn import Int4Options, QuantizedWeights, block_size, quantize_to_int4
-from trtbuild.quantize.stored import Int4Layers
+from trtbuild.quantize.stored import INT8, Int4Layers, int4
 
 ALL = frozenset(Int4Layers)
+GPT2 = dict.fromkeys(("head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings"))
 
 
 def quantised(checkpoint: Path, options: Int4Options, name: str = "q.safetensors") -> QuantizedWeights:
@@ -36,19 +40,19 @@ def test_weights_are_within_half_a_scale_of_the_checkpoints(tiny_checkpoint: Cal
     result = quantised(checkpoint, Int4Options(DType.F16, block=32))
     original = load_file(checkpoint / "model.safetensors")
     with safe_open(result.file, "np") as file:
-        for name in result.int4:
+        for name in result.quantised:
             values = unpack(file.get_tensor(f"{name}.int4")).astype(np.float32)
             scales = np.repeat(file.get_tensor(f"{name}.scales").astype(np.float32), 32, axis=0)
             error = np.abs(values * scales - original[name].float().numpy().T)
             assert (error <= 0.51 * scales).all(), name
-    assert len(result.int4) == 14
+    assert len(result.quantised) == 14
 
 
 def test_everything_else_is_copied_bit_for_bit(tiny_checkpoint: Callable[..., Path]) -> None:
     checkpoint = tiny_checkpoint(dtype="bfloat16")
     result = quantised(checkpoint, Int4Options(DType.BF16))
     original, written = load_file(checkpoint / "model.safetensors"), load_file(result.file)
-    kept = [name for name in original if name not in result.int4]
+    kept = [name for name in original if name not in result.quantised]
     assert "model.embed_tokens.weight" in kept and "model.norm.weight" in kept and "lm_head.weight" in kept
     for name in kept:
         assert torch.equal(written[name], original[name])
@@ -67,11 +71,11 @@ def test_the_graph_computes_with_the_dequantised_weights(tiny_checkpoint: Callab
     checkpoint = tiny_checkpoint(tie_word_embeddings=True)
     result = quantised(checkpoint, Int4Options(DType.F32, block=32, layers=ALL))
     file = checkpoint.parent / "int4" / "model.onnx"
-    save_graph(author_decoder(result.binding, GraphOptions(DType.F32, 64), result.int4), file)
+    save_graph(author_decoder(result.binding, GraphOptions(DType.F32, 64), result.quantised), file)
 
     tensors = load_file(checkpoint / "model.safetensors")
     with safe_open(result.file, "np") as stored:
-        for name in result.int4:
+        for name in result.quantised:
             values = unpack(stored.get_tensor(f"{name}.int4")).astype(np.float32)
             tensor = torch.from_numpy((values * np.repeat(stored.get_tensor(f"{name}.scales"), 32, axis=0)).T.copy())
             tensors["lm_head.weight" if "embed" in name else name] = tensor
@@ -98,7 +102,7 @@ def test_onnx_runtime_multiplies_by_int4_directly(tiny_checkpoint: Callable[...,
 
     result = quantised(tiny_checkpoint(), Int4Options(DType.F16))
     file = tmp_path / "cpu" / "model.onnx"
-    save_graph(author_decoder(result.binding, GraphOptions(DType.F32, 64), result.int4), file)
+    save_graph(author_decoder(result.binding, GraphOptions(DType.F32, 64), result.quantised), file)
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -109,16 +113,55 @@ def test_onnx_runtime_multiplies_by_int4_directly(tiny_checkpoint: Callable[...,
 
 
 def test_blocks_by_width() -> None:
-    assert [block_size(width, None, "w") for width in (4096, 576, 1536, 96)] == [128, 64, 128, 32]
-    with pytest.raises(InputError, match="w: its reduction axis of 80 does not divide into blocks of 128 or 64 or 32"):
-        block_size(80, None, "w")
-    with pytest.raises(InputError, match="576 does not divide into blocks of 128"):
-        block_size(576, 128, "w")
+    """The largest that divides, of those asked for; the smallest, and padding, where none does."""
+    assert [block_size(width, None) for width in (4096, 576, 1536, 96, 80)] == [128, 64, 128, 32, 32]
+    assert [block_size(width, 128) for width in (4096, 576, 96, 80)] == [128, 64, 32, 32]
+    assert [block_size(width, 64) for width in (4096, 576, 96)] == [64, 64, 32]
+    assert int4(32).blocks(80) == 3 and int4(32).padded(80) == 96
+    assert int4(32).bits_per_weight(80, 2) == (96 * 4 + 3 * 16) / 80
+    assert INT8.bits_per_weight(64, 2) == 8 + 16 / 64
+
+
+@pytest.mark.parametrize(
+    ("config_class", "sizes"),
+    [
+        ("LlamaConfig", {"hidden_size": 72, "intermediate_size": 100, "head_dim": 12, "num_attention_heads": 6}),
+        ("GPT2Config", {"hidden_size": 72, "n_inner": 100, "num_attention_heads": 6, "n_positions": 128, **GPT2}),
+    ],
+)
+def test_widths_that_no_block_divides(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, config_class: str, sizes: dict[str, Any]
+) -> None:
+    """Inputs are padded with zeros; what comes out is what the dequantised weights give, padding cut off."""
+    checkpoint = tiny_checkpoint(config_class, **sizes)
+    result = quantised(checkpoint, Int4Options(DType.F32))
+    file = checkpoint.parent / "int4" / "model.onnx"
+    save_graph(author_decoder(result.binding, GraphOptions(DType.F32, 64), result.quantised), file)
+    assert any(each.values.shape[0] in (96, 128) for each in result.quantised.values()), "72 and 100 in blocks of 32"
+
+    whole = load_file(checkpoint / "model.safetensors")
+    for _, _, matrix in read_binding(checkpoint).linears():
+        stored = dequantise(result.quantised[matrix.name])[:, : matrix.shape[1]]
+        assert float((stored - _matrix(whole, matrix)).abs().max()) < 0.5 * float(stored.abs().max())
+        whole[matrix.sources[0]] = (stored.T if matrix.transposed else stored).contiguous()
+    plain = tmp_path / "plain"
+    shutil.copytree(checkpoint, plain)
+    save_file(whole, plain / "model.safetensors", {"format": "pt"})
+    reference = tmp_path / "reference" / "model.onnx"
+    save_graph(author_decoder(read_binding(plain), GraphOptions(DType.F32, 64)), reference)
+    tokens = np.random.default_rng(0).integers(0, 512, (1, 20))
+    got, want = Decoder(file).step(tokens, [0]), Decoder(reference).step(tokens, [0])
+    np.testing.assert_allclose(got, want, atol=1e-3)
+
+
+def _matrix(tensors: dict[str, torch.Tensor], matrix: Matrix) -> torch.Tensor:
+    stored = tensors[matrix.sources[0]]
+    return stored.T if matrix.transposed else stored
 
 
 def test_which_layers(tiny_checkpoint: Callable[..., Path]) -> None:
     result = quantised(tiny_checkpoint(), Int4Options(DType.F16, layers=frozenset({Int4Layers.MLP})))
-    assert {name.split(".")[3] for name in result.int4} == {"mlp"}
+    assert {name.split(".")[3] for name in result.quantised} == {"mlp"}
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -144,5 +187,5 @@ def test_odd_output_features_are_refused(tiny_checkpoint: Callable[..., Path]) -
 def test_a_tied_head_gets_a_copy_of_its_own(tiny_checkpoint: Callable[..., Path]) -> None:
     result = quantised(tiny_checkpoint(tie_word_embeddings=True), Int4Options(DType.F16, layers=ALL))
     embedding = result.binding.tensor(Role.EMBEDDING)
-    assert embedding.name in result.int4
+    assert embedding.name in result.quantised
     assert embedding.file == result.file and embedding.dtype is DType.F32

@@ -40,7 +40,7 @@ def audit(weights: Weights, tokens: NDArray[np.int64], progress: Progress) -> tu
 def narrow_values(weights: Weights) -> set[str]:
     """Names of values and weights that are FP16, or are cast to it, in this decoder's FP16 network."""
     capacity = min(2048, weights.binding.spec.max_positions)
-    model = author_decoder(weights.binding, GraphOptions(DType.F16, capacity), weights.int4).model
+    model = author_decoder(weights.binding, GraphOptions(DType.F16, capacity), weights.quantised).model
     types = value_types(model)
     narrow = {name for name, kind in types.items() if kind == TensorProto.FLOAT16}
     return narrow | {source for source, _ in narrowing_casts(model, types)}
@@ -55,7 +55,7 @@ def _table(weights: Weights, tokens: NDArray[np.int64]) -> Iterator[Range]:
 
 def _part(weights: Weights, part: Part, narrow: set[str], hidden: NDArray[np.float32], *, keep: bool) -> list[Range]:
     """The ranges of the part's values and weights; `hidden` becomes what the part makes of it, if it is to be kept."""
-    loaded = PartWeights(part, weights.int4)
+    loaded = PartWeights(part, weights.quantised)
     plain = [operand for operand in part.operands.values() if operand.routes is None and len(operand.matrix.parts) == 1]
     columns: dict[str, NDArray[np.float32]] = {}
     for operand in plain:
@@ -96,7 +96,7 @@ def _weights(
     `inputs` are, by the matrix, the second moments of what it multiplies, and whether it is stored as [in, out].
     """
     for name, value in loaded.items():
-        quantised = weights.int4.get(name)
+        quantised = weights.quantised.get(name)
         moments, transposed = (inputs or {}).get(name, (None, False))
         if quantised is not None:
             yield _of_batch(quantised.scales.name, read_finite(quantised.scales)[None])

@@ -71,7 +71,7 @@ def evaluate(
         progress.update(layer, layers + 2, f"layer {layer}")
         for weights, hidden in zip((model, reference), streams, strict=True):
             part = author_layer(weights.binding, layer, tokens.shape[1])
-            _through(PartRunner(part), PartWeights(part, weights.int4).arrays(), hidden)
+            _through(PartRunner(part), PartWeights(part, weights.quantised).arrays(), hidden)
     progress.update(layers, layers + 2, "head")
     heads = [_head(weights) for weights in (model, reference)]
     losses, divergences, same = [], [], []
@@ -103,4 +103,4 @@ def _through(runner: PartRunner, weights: Arrays, hidden: NDArray[np.float32]) -
 
 def _head(weights: Weights) -> tuple[PartRunner, Arrays]:
     part: Part = author_head(weights.binding)
-    return PartRunner(part), PartWeights(part, weights.int4).arrays()
+    return PartRunner(part), PartWeights(part, weights.quantised).arrays()

@@ -18,6 +18,7 @@ from trtbuild.options import Method
 from trtbuild.quantize.awq import search_scales
 from trtbuild.quantize.gptq import gptq
 from trtbuild.quantize.scales import Blocks, largest_magnitude, least_error, output_error, round_to_nearest
+from trtbuild.quantize.stored import Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,9 @@ class MatrixReport:
     layer: int | None
     role: str
     shape: tuple[int, int]
-    block: int
+    bits: int
+    block: int | None
+    """None: one scale an output."""
     method: str
     sqnr_rtn: float
     """Signal to quantisation noise of plain rounding to nearest, in dB: 10 log10(E|Wx|^2 / E|(W - Q)x|^2)."""
@@ -46,8 +49,8 @@ class MatrixReport:
 class Job:
     """What is to be done in one part of the decoder."""
 
-    plan: Mapping[str, tuple[Matrix, int]]
-    """By name, its matrices to be quantised and their blocks."""
+    plan: Mapping[str, tuple[Matrix, Grid]]
+    """By name, its matrices to be quantised, and to what."""
     roles: Mapping[str, str]
     folds: list[Fold]
     method: Method
@@ -78,7 +81,7 @@ def fit(
     reports: list[MatrixReport] = []
     for group in _sharing(job, operands):
         started = time.perf_counter()
-        first, block = job.plan[group[0]]
+        first, grid = job.plan[group[0]]
         experts = range(_experts(operands[group[0]], statistics))
         done: dict[str, list[Blocks]] = {name: [] for name in group}
         signal, noise, plain = (dict.fromkeys(group, 0.0) for _ in range(3))
@@ -87,12 +90,12 @@ def fit(
             pieces = [
                 _piece(weights.matrix(job.plan[name][0]), job.plan[name][0], expert, len(experts)) for name in group
             ]
-            rounded = _round(job, pieces, own, block, first.sources[0])
+            rounded = _round(job, pieces, own, grid, first.sources[0])
             for name, piece, result in zip(group, pieces, rounded, strict=True):
                 done[name].append(result)
                 signal[name] += output_error(piece, own)
                 noise[name] += output_error(result.dequantised() - piece, own)
-                simple = round_to_nearest(piece, largest_magnitude(piece, block, job.scale_type))
+                simple = round_to_nearest(piece, largest_magnitude(piece, grid, job.scale_type), grid)
                 plain[name] += output_error(simple.dequantised() - piece, own)
         seconds = (time.perf_counter() - started) / len(group)
         for name in group:
@@ -101,30 +104,30 @@ def fit(
             weights.put(matrix, blocks[name].dequantised())
             reports.append(
                 MatrixReport(
-                    name, job.layer, job.roles[name], matrix.shape, block, job.method.value,
+                    name, job.layer, job.roles[name], matrix.shape, grid.bits, grid.block, job.method.value,
                     _decibels(signal[name], plain[name]), _decibels(signal[name], noise[name]), largest[name], seconds,
                 )
             )  # fmt: skip
     return blocks, reports
 
 
-def _round(job: Job, pieces: list[Tensor], gram: Tensor, block: int, what: str) -> list[Blocks]:
+def _round(job: Job, pieces: list[Tensor], gram: Tensor, grid: Grid, what: str) -> list[Blocks]:
     """Matrices [rows, in] that share an input, in one go."""
     import torch
 
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
     if job.method in (Method.GPTQ, Method.AWQ_GPTQ):
-        result = gptq(whole, gram, block, job.scale_type, what)
+        result = gptq(whole, gram, grid, job.scale_type, what)
     else:
         if job.method is Method.RTN:
-            scales = largest_magnitude(whole, block, job.scale_type)
+            scales = largest_magnitude(whole, grid, job.scale_type)
         else:
             importance = gram.diagonal() if job.method is Method.AWQ else torch.ones(whole.shape[1])
-            scales = least_error(whole, importance, block, job.scale_type)
-        result = round_to_nearest(whole, scales)
+            scales = least_error(whole, importance, grid, job.scale_type)
+        result = round_to_nearest(whole, scales, grid)
     sizes = [len(piece) for piece in pieces]
     return [
-        Blocks(values, scales)
+        Blocks(values, scales, grid)
         for values, scales in zip(result.values.split(sizes), result.scales.split(sizes), strict=True)
     ]
 
@@ -165,10 +168,10 @@ def _fold(
 
 
 def _sharing(job: Job, operands: Mapping[str, Operand]) -> Iterator[list[str]]:
-    """The matrices in groups that multiply the same values and have the same blocks."""
-    groups: dict[tuple[str, int], list[str]] = {}
-    for name, (_, block) in job.plan.items():
-        groups.setdefault((Statistics.key(operands[name]), block), []).append(name)
+    """The matrices in groups that multiply the same values and go to the same grid."""
+    groups: dict[tuple[str, Grid], list[str]] = {}
+    for name, (_, grid) in job.plan.items():
+        groups.setdefault((Statistics.key(operands[name]), grid), []).append(name)
     yield from groups.values()
 
 
@@ -189,7 +192,8 @@ def _joined(pieces: list[Blocks], along: int) -> Blocks:
 
     if len(pieces) == 1:
         return pieces[0]
-    return Blocks(torch.cat([p.values for p in pieces], along), torch.cat([p.scales for p in pieces], along))
+    values, scales = (torch.cat(each, along) for each in ([p.values for p in pieces], [p.scales for p in pieces]))
+    return Blocks(values, scales, pieces[0].grid)
 
 
 def _usable(statistics: Statistics, operand: Operand, expert: int | None) -> Tensor:

@@ -27,8 +27,9 @@ from trtbuild.graph.parts import Part, author_head, author_layer
 from trtbuild.options import Method
 from trtbuild.progress import Progress
 from trtbuild.quantize.rounding import pack_transposed
-from trtbuild.quantize.rtn import as_stored
-from trtbuild.quantize.scales import Blocks
+from trtbuild.quantize.rtn import as_stored, planned
+from trtbuild.quantize.scales import Blocks, in_blocks
+from trtbuild.quantize.stored import Grid
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 PROBED = 2
@@ -44,8 +45,8 @@ class Work:
     """What is to be done, and where its unfinished state is kept."""
 
     binding: Binding
-    plan: Mapping[str, tuple[Matrix, int]]
-    """By name, the matrices to be quantised and their blocks."""
+    plan: Mapping[str, tuple[Matrix, Grid]]
+    """By name, the matrices to be quantised, and to what."""
     method: Method
     scale_type: DType
     tokens: NDArray[np.int64]
@@ -67,7 +68,7 @@ class Work:
 
 
 def layout(work: Work) -> list[Planned]:
-    """The tensors of the calibrated file: INT4 and scales, changed ones in FP32, everything else as it is."""
+    """The tensors of the calibrated file: integers and scales, changed ones in FP32, everything else as it is."""
     replaced = {source for matrix, _ in work.plan.values() for source in matrix.sources}
     replaced.discard(work.binding.tensor(Role.EMBEDDING).name)
     changed = work.changed
@@ -76,10 +77,8 @@ def layout(work: Work) -> list[Planned]:
         for name, ref in work.binding.tensors.items()
         if name not in replaced
     ]
-    for name, (matrix, block) in work.plan.items():
-        rows, width = matrix.shape
-        plan.append(Planned(f"{name}.int4", DType.U8, (width, rows // 2)))
-        plan.append(Planned(f"{name}.scales", work.scale_type, (width // block, rows)))
+    for name, (matrix, grid) in work.plan.items():
+        plan += planned(name, matrix, grid, work.scale_type)
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 
@@ -227,8 +226,12 @@ def _head(work: Work, hidden: Activations, output: WeightsFile) -> list[MatrixRe
 
 def _write(work: Work, blocks: Mapping[str, Blocks], output: WeightsFile) -> None:
     for name, result in blocks.items():
-        output.write(f"{name}.int4", pack_transposed(result.values.numpy()).data)
         scales = np.ascontiguousarray(result.scales.numpy().T)
+        if result.grid.bits == 8:
+            output.write(f"{name}.int8", np.ascontiguousarray(result.values.numpy().T).data)
+        else:
+            stored = in_blocks(result.values, result.grid).flatten(1)
+            output.write(f"{name}.int4", pack_transposed(stored.numpy()).data)
         output.write(f"{name}.scales", as_stored(scales, work.scale_type))
 
 

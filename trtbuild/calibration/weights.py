@@ -13,7 +13,7 @@ from trtbuild.checkpoint.base import TensorRef
 from trtbuild.errors import InputError
 from trtbuild.graph.parts import Part
 from trtbuild.quantize.rounding import STORED, as_f32, unpack
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import QuantizedMatrix
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class PartWeights:
     """By name, tensors as they are stored but in FP32; matrices are taken and put back as [out, in]."""
 
-    def __init__(self, part: Part, int4: Mapping[str, Int4Weight] | None = None, without: Collection[str] = ()) -> None:
-        """Read what the part is fed, `without` some tensors; matrices in `int4` become what they stand for.
+    def __init__(
+        self, part: Part, quantised: Mapping[str, QuantizedMatrix] | None = None, without: Collection[str] = ()
+    ) -> None:
+        """Read what the part is fed, `without` some tensors; matrices in `quantised` become what they stand for.
 
         Raises InputError for NaN or infinity, naming the tensor.
         """
@@ -31,9 +33,9 @@ class PartWeights:
 
         self.tensors: dict[str, Tensor] = {}
         for operand in part.operands.values():
-            quantised = (int4 or {}).get(operand.matrix.name)
-            if quantised is not None:
-                self.put(operand.matrix, dequantise(quantised))
+            stored = (quantised or {}).get(operand.matrix.name)
+            if stored is not None:
+                self.put(operand.matrix, dequantise(stored)[:, : operand.matrix.shape[1]])
         for ref in part.weights.values():
             if ref.name not in self.tensors and ref.name not in without:
                 self.tensors[ref.name] = torch.from_numpy(read_finite(ref))
@@ -66,18 +68,18 @@ class PartWeights:
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
 
-def dequantise(weight: Int4Weight) -> Tensor:
-    """f32 [out, in] of a matrix in INT4, its inputs in their own order."""
+def dequantise(weight: QuantizedMatrix) -> Tensor:
+    """f32 [out, in] of a quantised matrix, its inputs in their own order, those that were padded at the end."""
     import torch
 
-    width, pairs = weight.values.shape
-    packed: NDArray[np.uint8] = np.memmap(weight.values.file, np.uint8, "r", weight.values.offset, weight.values.shape)
-    blocks = (
-        unpack(packed).reshape(width // weight.block, weight.block, 2 * pairs) * read_finite(weight.scales)[:, None]
-    )
+    ref, grid = weight.values, weight.grid
+    stored: NDArray[Any] = np.memmap(ref.file, np.int8 if grid.bits == 8 else np.uint8, "r", ref.offset, ref.shape)
+    values = np.asarray(stored) if grid.bits == 8 else unpack(stored)
+    width, rows = values.shape
+    blocks = values.reshape(grid.blocks(width), -1, rows) * read_finite(weight.scales).reshape(-1, 1, rows)
     if weight.offsets is not None:
         blocks += read_finite(weight.offsets)[:, None]
-    columns = blocks.reshape(width, 2 * pairs)
+    columns = blocks.reshape(width, rows)
     if weight.order is not None:
         order = np.fromfile(weight.order.file, "<i8", width, offset=weight.order.offset)
         columns = columns[np.argsort(order)]

@@ -82,7 +82,7 @@ def calibrate_command(
         worst = min(own, key=lambda report: report.sqnr)
         mean, plain = (sum(values) / len(own) for values in ([r.sqnr for r in own], [r.sqnr_rtn for r in own]))
         where = f"{worst.sqnr:.1f} dB" + ("" if worst.layer is None else f" ({worst.layer})")
-        blocks = ", ".join(str(block) for block in sorted({report.block for report in own}))
+        blocks = ", ".join(dict.fromkeys(str(report.block or "INT8") for report in own))
         table.add_row(role, blocks, f"{plain:.1f} dB", f"{mean:.1f} dB", where)
     output.print(table)
     output.print(stage_table(result.stages))

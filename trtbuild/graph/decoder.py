@@ -20,7 +20,7 @@ from trtbuild.graph.lengths import length_rules
 from trtbuild.graph.mlp import mlp
 from trtbuild.graph.network import Network
 from trtbuild.graph.positions import Step, step
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import QuantizedMatrix
 
 OPSET = 24
 IR_VERSION = 11
@@ -48,14 +48,14 @@ class AuthoredGraph:
 def author_decoder(
     binding: Binding,
     options: GraphOptions,
-    int4: Mapping[str, Int4Weight] | None = None,
+    quantised: Mapping[str, QuantizedMatrix] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> AuthoredGraph:
     """Write the decoder as an ONNX model in the native form (see `graph.contract` for its inputs and outputs).
 
-    `int4` holds, by the matrix's name, the projections that are quantised; `metadata` goes into the model's properties.
+    `quantised` holds, by name, the matrices that are; `metadata` goes into the model's properties.
     """
-    return Author(Network(binding, options.dtype, int4 or {}), options.capacity).write(metadata or {})
+    return Author(Network(binding, options.dtype, quantised or {}), options.capacity).write(metadata or {})
 
 
 class Author:

@@ -14,7 +14,7 @@ from trtbuild.architectures.spec import Activation, Norm, NormKind
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.graph.builder import GraphBuilder
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import QuantizedMatrix
 
 QUICK_GELU = 1.702
 CLAMPED_SWIGLU_LIMIT = 7.0
@@ -35,10 +35,14 @@ class Network:
     """A graph under construction with the weights and the type that it computes in."""
 
     def __init__(
-        self, binding: Binding, dtype: DType, int4: Mapping[str, Int4Weight], graph: GraphBuilder | None = None
+        self,
+        binding: Binding,
+        dtype: DType,
+        quantised: Mapping[str, QuantizedMatrix],
+        graph: GraphBuilder | None = None,
     ) -> None:
         self.graph = graph or GraphBuilder()
-        self.binding, self.dtype, self.int4 = binding, dtype, int4
+        self.binding, self.dtype, self.quantised = binding, dtype, quantised
         self.operands: dict[str, Operand] = {}
         """By the matrix's name, what each product so far multiplies."""
 
@@ -55,7 +59,11 @@ class Network:
         `value` is W^T where it is at hand already.
         """
         self.operands[matrix.name] = Operand(x, matrix, routes)
-        quantised = self.int4.get(matrix.name)
+        quantised = self.quantised.get(matrix.name)
+        if quantised is not None and quantised.values.shape[0] > matrix.shape[1]:
+            added = quantised.values.shape[0] - matrix.shape[1]
+            pads = self.graph.constant(f"pads_{added}", [0, 0, 0, 0, 0, added])
+            x = self.graph.node("Pad", [x, pads], f"{path}/pad")
         if quantised is not None and quantised.order is not None:
             x = self.graph.node("Gather", [x, self.graph.external(quantised.order)], f"{path}/order", axis=2)
         y = self.graph.node("MatMul", [x, value or self.matrix(matrix, path)], path)
@@ -63,25 +71,28 @@ class Network:
             return y
         return self.graph.node("Add", [y, self._offset(x, quantised, path)], f"{path}/offset")
 
-    def _offset(self, x: str, quantised: Int4Weight, path: str) -> str:
+    def _offset(self, x: str, quantised: QuantizedMatrix, path: str) -> str:
         """What zero-points add, exactly: each block's sum of x [batch, tokens, in] times its offsets."""
         assert quantised.offsets is not None
         groups = quantised.offsets.shape[0]
-        blocks = self.reshape(x, [0, 0, groups, quantised.block], f"{path}/offset/blocks")
+        assert quantised.grid.block is not None
+        blocks = self.reshape(x, [0, 0, groups, quantised.grid.block], f"{path}/offset/blocks")
         axis = self.graph.constant("axis_3", [3])
         sums = self.graph.node("ReduceSum", [blocks, axis], f"{path}/offset/sums", keepdims=0)
         offsets = self.graph.weight(quantised.offsets, self.dtype)
         return self.graph.node("MatMul", [sums, offsets], f"{path}/offset")
 
     def matrix(self, matrix: Matrix, path: str) -> str:
-        """The weight as [in, out] in the network's type: dequantised from INT4, or cast and transposed."""
+        """The weight as [in, out] in the network's type: dequantised, or cast and transposed."""
         graph = self.graph
-        out, width = matrix.shape
-        quantised = self.int4.get(matrix.name)
+        quantised = self.quantised.get(matrix.name)
         if quantised is not None:
-            values = graph.external(quantised.values, TensorProto.INT4, (width, out))
             scales = graph.weight(quantised.scales, self.dtype)
-            return graph.node("DequantizeLinear", [values, scales], path, axis=0, block_size=quantised.block)
+            if quantised.grid.block is None:
+                return graph.node("DequantizeLinear", [graph.external(quantised.values), scales], path, axis=1)
+            stored = quantised.values.shape[0], matrix.shape[0]
+            values = graph.external(quantised.values, TensorProto.INT4, stored)
+            return graph.node("DequantizeLinear", [values, scales], path, axis=0, block_size=quantised.grid.block)
         if len(matrix.parts) == 1:
             value = graph.weight(matrix.parts[0], self.dtype)
         else:

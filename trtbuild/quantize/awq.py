@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trtbuild.dtypes import DType
 from trtbuild.quantize.scales import largest_magnitude, output_error, round_to_nearest
+from trtbuild.quantize.stored import Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,7 @@ def search_scales(
     matrices: Sequence[Tensor],
     gram: Tensor,
     magnitude: Tensor,
-    blocks: Sequence[int],
+    grids: Sequence[Grid],
     scale_type: DType,
     share: Callable[[Tensor], Tensor] = lambda scales: scales,
 ) -> Tensor:
@@ -38,9 +39,9 @@ def search_scales(
         scales = magnitude.clamp_min(1e-4 * float(magnitude.max()) or 1.0).pow(exponent)
         scales = share(scales / (scales.max() * scales.min()).sqrt())
         error = 0.0
-        for sample, block in zip(samples, blocks, strict=True):
+        for sample, grid in zip(samples, grids, strict=True):
             scaled = sample * scales
-            rounded = round_to_nearest(scaled, largest_magnitude(scaled, block, scale_type)).dequantised()
+            rounded = round_to_nearest(scaled, largest_magnitude(scaled, grid, scale_type), grid).dequantised()
             error += output_error(rounded.div_(scales).sub_(sample), gram)
         if error < least:
             best, least = scales, error

@@ -10,9 +10,9 @@ from trtbuild.architectures import Matrix
 from trtbuild.checkpoint.base import QUANTIZATION, Checkpoint, TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import INT8, Grid, QuantizedMatrix
 
-METHOD, FORMAT = "trtbuild", 1
+METHOD, FORMAT = "trtbuild", 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Calibrated:
 
     plain: Checkpoint
     """As the unquantised one was: its config, and stand-ins (whose bytes are not there) for the tensors in INT4."""
-    int4: Mapping[str, Int4Weight]
+    quantised: Mapping[str, QuantizedMatrix]
     """By the matrix's name."""
     method: str
     source: Mapping[str, str]
@@ -30,7 +30,7 @@ class Calibrated:
 
 
 def describe(
-    plan: Mapping[str, tuple[Matrix, int]],
+    plan: Mapping[str, tuple[Matrix, Grid]],
     tensors: Mapping[str, TensorRef],
     method: str,
     source: Checkpoint,
@@ -45,10 +45,11 @@ def describe(
         "samples": dict(samples),
         "matrices": {
             name: {
-                "block": block,
+                "bits": grid.bits,
+                "block": grid.block,
                 "tensors": {source: [tensors[source].dtype.value, *tensors[source].shape] for source in matrix.sources},
             }
-            for name, (matrix, block) in plan.items()
+            for name, (matrix, grid) in plan.items()
         },
     }
 
@@ -66,18 +67,19 @@ def take_apart(checkpoint: Checkpoint) -> Calibrated:
     if config.get("format") != FORMAT:
         raise InputError(f"{where} has the format {config.get('format')}, and this release reads {FORMAT}.")
     tensors = dict(checkpoint.tensors)
-    int4: dict[str, Int4Weight] = {}
+    quantised: dict[str, QuantizedMatrix] = {}
     try:
         for name, entry in config["matrices"].items():
-            values, scales = tensors.pop(f"{name}.int4"), tensors.pop(f"{name}.scales")
-            int4[name] = Int4Weight(values, scales, entry["block"])
-            _check(int4[name], where)
+            grid = Grid(entry["bits"], entry["block"])
+            values, scales = tensors.pop(f"{name}.int{grid.bits}"), tensors.pop(f"{name}.scales")
+            quantised[name] = QuantizedMatrix(values, scales, grid)
+            _check(quantised[name], where)
             for tensor, (dtype, *shape) in entry["tensors"].items():
                 stand_in = TensorRef(tensor, DType(dtype), tuple(shape), values.file, 0, 0)
                 tensors.setdefault(tensor, stand_in)
         return Calibrated(
             checkpoint.unquantised(tensors),
-            int4,
+            quantised,
             config["method"],
             config["source"],
             config["samples"],
@@ -86,10 +88,15 @@ def take_apart(checkpoint: Checkpoint) -> Calibrated:
         raise InputError(f"{where} does not fit the weights ({error!r}). Calibrate again.") from error
 
 
-def _check(weight: Int4Weight, where: str) -> None:
-    width, pairs = weight.values.shape
-    if weight.values.dtype is not DType.U8 or weight.scales.shape != (width // weight.block, 2 * pairs):
+def _check(weight: QuantizedMatrix, where: str) -> None:
+    width, columns = weight.values.shape
+    if weight.grid == INT8:
+        fits = weight.values.dtype is DType.I8 and weight.scales.shape == (columns,)
+    else:
+        shape = weight.grid.blocks(width), 2 * columns
+        fits = weight.grid.bits == 4 and weight.values.dtype is DType.U8 and weight.scales.shape == shape
+    if not fits:
         raise InputError(
             f"{where}: {weight.values.name} {list(weight.values.shape)} and {weight.scales.name} "
-            f"{list(weight.scales.shape)} are not one matrix in blocks of {weight.block}. Calibrate again."
+            f"{list(weight.scales.shape)} are not one matrix in {weight.grid}. Calibrate again."
         )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError
-from trtbuild.quantize.rounding import HIGHEST, LOWEST
 from trtbuild.quantize.scales import Blocks, least_error
+from trtbuild.quantize.stored import Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ LAZY = 64
 """Columns rounded before the rest of the matrix is updated."""
 
 
-def gptq(weights: Tensor, gram: Tensor, block: int, scale_type: DType, what: str = "the matrix") -> Blocks:
+def gptq(weights: Tensor, gram: Tensor, grid: Grid, scale_type: DType, what: str = "the matrix") -> Blocks:
     """Round weights [rows, in] so that the outputs for inputs with the second moments `gram` [in, in] change least.
 
     Columns are taken by falling diagonal of the Hessian (act-order). The scales are those with the least error weighted
@@ -31,10 +31,10 @@ def gptq(weights: Tensor, gram: Tensor, block: int, scale_type: DType, what: str
     import torch
 
     hessian, factor, order = factorise(gram, what)
-    scales = least_error(weights, hessian.diagonal(), block, scale_type)
+    scales = least_error(weights, hessian.diagonal(), grid, scale_type)
     width = weights.shape[1]
     rest = weights[:, order].clone()
-    own_scales = scales[:, order // block]
+    own_scales = scales[:, order // (grid.block or width)]
     values = torch.empty_like(rest)
     for first in range(0, width, LAZY):
         last = min(first + LAZY, width)
@@ -42,7 +42,7 @@ def gptq(weights: Tensor, gram: Tensor, block: int, scale_type: DType, what: str
         triangle = factor[first:last, first:last]
         for column in range(last - first):
             scale, now = own_scales[:, first + column], own[:, column]
-            rounded = (now / scale).round_().clamp_(LOWEST, HIGHEST)
+            rounded = (now / scale).round_().clamp_(grid.lowest, grid.highest)
             values[:, first + column] = rounded
             error = (now - rounded * scale) / triangle[column, column]
             errors[:, column] = error
@@ -50,7 +50,7 @@ def gptq(weights: Tensor, gram: Tensor, block: int, scale_type: DType, what: str
         rest[:, last:] -= errors @ factor[first:last, last:]
     back = torch.empty_like(order)
     back[order] = torch.arange(width)
-    return Blocks(values[:, back].to(torch.int8), scales)
+    return Blocks(values[:, back].to(torch.int8), scales, grid)
 
 
 def factorise(gram: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor]:

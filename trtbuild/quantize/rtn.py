@@ -19,7 +19,7 @@ from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.rounding import STORED, as_f32, bfloat16_bits, pack_transposed, round_to_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers, Int4Weight
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Grid, Int4Layers, QuantizedMatrix, int4
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 BLOCK_SIZES = (128, 64, 32)
@@ -39,7 +39,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Int4Options:
-    """`block` None takes, for each width, the largest of 128, 64 and 32 that divides it."""
+    """`block` None takes, for each width, the largest of 128, 64 and 32 that divides it (see `block_size`)."""
 
     scale_type: DType
     block: int | None = None
@@ -52,36 +52,41 @@ class QuantizedWeights:
 
     file: Path
     binding: Binding
-    int4: Mapping[str, Int4Weight]
+    quantised: Mapping[str, QuantizedMatrix]
 
 
-def block_size(width: int, wanted: int | None, tensor: str) -> int:
-    """The block for a reduction axis of `width`; raise InputError if none divides it, naming the tensor."""
-    sizes = BLOCK_SIZES if wanted is None else (wanted,)
-    for size in sizes:
-        if width % size == 0:
-            return size
-    tried = " or ".join(str(size) for size in sizes)
-    raise InputError(
-        f"{tensor}: its reduction axis of {width} does not divide into blocks of {tried}, and TensorRT takes only "
-        "whole ones. Give a --block-size that divides it, or leave its group out with --int4-layers."
-    )
+def block_size(width: int, wanted: int | None) -> int:
+    """The largest block, of `wanted` and those below, that divides a reduction axis of `width`.
+
+    Where none does it is the smallest, and zeros are added to the inputs: TensorRT takes only whole blocks.
+    """
+    return next((size for size in _sizes(wanted) if width % size == 0), BLOCK_SIZES[-1])
 
 
-def plan_int4(binding: Binding, options: Int4Options) -> dict[str, tuple[Matrix, int]]:
-    """By the matrix's name, the projections to be quantised and their blocks. Raises InputError for what cannot be."""
+def _sizes(wanted: int | None) -> tuple[int, ...]:
+    return tuple(size for size in BLOCK_SIZES if wanted is None or size <= wanted)
+
+
+def plan_int4(binding: Binding, options: Int4Options) -> dict[str, tuple[Matrix, Grid]]:
+    """By the matrix's name, the projections to be quantised, and to what. Raises InputError for what cannot be."""
     if options.block is not None and options.block not in BLOCK_SIZES:
         raise InputError(f"A block size of {options.block} is none of {', '.join(map(str, BLOCK_SIZES))}.")
     roles = frozenset[Role]().union(*(GROUPS[group] for group in options.layers))
     chosen = [matrix for role, _, matrix in binding.linears() if role in roles]
     if Int4Layers.HEAD in options.layers:
         chosen.append(binding.matrix(Role.EMBEDDING if binding.spec.tied_embeddings else Role.HEAD))
-    plan: dict[str, tuple[Matrix, int]] = {}
+    plan: dict[str, tuple[Matrix, Grid]] = {}
     for matrix in chosen:
         rows, width = matrix.part_shape
         if rows % 2:
             raise InputError(f"{matrix.sources[0]}: {rows} output features are odd, and INT4 packs them in pairs.")
-        plan[matrix.name] = matrix, block_size(width, options.block, matrix.sources[0])
+        block = block_size(width, options.block)
+        if width % block and matrix.along == 1:
+            raise InputError(
+                f"{matrix.sources[0]}: its {width} inputs are no whole blocks of {block}, and those of several experts "
+                "lie side by side. Leave the MLP out with --int4-layers attention."
+            )
+        plan[matrix.name] = matrix, int4(block)
     return plan
 
 
@@ -106,13 +111,13 @@ def quantize_to_int4(
             output.copy(ref.name, ref)
             return ref.length
 
-        def quantise(matrix: Matrix, block: int) -> int:
-            _quantise_matrix(matrix, block, options.scale_type, output)
+        def quantise(matrix: Matrix, grid: Grid) -> int:
+            _quantise_matrix(matrix, grid, options.scale_type, output)
             return sum(part.length for part in matrix.parts)
 
         pool = ThreadPoolExecutor(max_workers=os.cpu_count())
         try:
-            work = [pool.submit(quantise, matrix, block) for matrix, block in chosen.values()]
+            work = [pool.submit(quantise, matrix, grid) for matrix, grid in chosen.values()]
             work += [pool.submit(copy, ref) for ref in kept]
             for finished in as_completed(work):
                 done += finished.result()
@@ -121,30 +126,42 @@ def quantize_to_int4(
             pool.shutdown(cancel_futures=True)
     placed = {name: replace(ref, file=file) for name, ref in output.refs.items()}
     tensors = {name: placed.get(name, ref) for name, ref in binding.tensors.items()}
-    int4 = {
-        name: Int4Weight(placed[f"{name}.int4"], placed[f"{name}.scales"], block) for name, (_, block) in chosen.items()
+    quantised = {
+        name: QuantizedMatrix(placed[f"{name}.int4"], placed[f"{name}.scales"], grid)
+        for name, (_, grid) in chosen.items()
     }
-    return QuantizedWeights(file, replace(binding, tensors=tensors), int4)
+    return QuantizedWeights(file, replace(binding, tensors=tensors), quantised)
 
 
-def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[Matrix, int]], options: Int4Options) -> list[Planned]:
+def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[Matrix, Grid]], options: Int4Options) -> list[Planned]:
     plan = [Planned(ref.name, ref.dtype, ref.shape) for ref in kept]
-    for name, (matrix, block) in chosen.items():
-        rows, width = matrix.shape
-        plan.append(Planned(f"{name}.int4", DType.U8, (width, rows // 2)))
-        plan.append(Planned(f"{name}.scales", options.scale_type, (width // block, rows)))
+    for name, (matrix, grid) in chosen.items():
+        plan += planned(name, matrix, grid, options.scale_type)
     # By falling element size, each tensor is aligned to its own.
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 
-def _quantise_matrix(matrix: Matrix, block: int, scale_type: DType, output: WeightsFile) -> None:
+def planned(name: str, matrix: Matrix, grid: Grid, scale_type: DType) -> tuple[Planned, Planned]:
+    """The two tensors that a quantised matrix is stored as (see QuantizedMatrix)."""
     rows, width = matrix.shape
-    packed = np.empty((width, rows // 2), np.uint8)
-    scales = np.empty((width // block, rows), np.float32)
+    if grid.bits == 8:
+        return Planned(f"{name}.int8", DType.I8, (width, rows)), Planned(f"{name}.scales", scale_type, (rows,))
+    values = Planned(f"{name}.int4", DType.U8, (grid.padded(width), rows // 2))
+    return values, Planned(f"{name}.scales", scale_type, (grid.blocks(width), rows))
+
+
+def _quantise_matrix(matrix: Matrix, grid: Grid, scale_type: DType, output: WeightsFile) -> None:
+    rows, width = matrix.shape
+    block = grid.block
+    assert block is not None
+    packed = np.empty((grid.padded(width), rows // 2), np.uint8)
+    scales = np.empty((grid.blocks(width), rows), np.float32)
     own_rows, own_width = matrix.part_shape
     for index, part in enumerate(matrix.parts):
         row, column = (index * own_rows, 0) if matrix.along == 0 else (0, index * own_width)
         for chunk, skip_rows, skip_columns in _chunks(part, matrix.transposed, block):
+            if chunk.shape[1] % block:
+                chunk = np.pad(chunk, ((0, 0), (0, -chunk.shape[1] % block)))
             rounded = round_to_int4(chunk, block, scale_type)
             top, left = column + skip_columns, row + skip_rows
             count, long = chunk.shape

@@ -1,4 +1,4 @@
-"""Scales of symmetric INT4 blocks, chosen and applied in torch."""
+"""Scales of blocks of symmetric integers, chosen and applied in torch."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trtbuild.dtypes import DType
-from trtbuild.quantize.rounding import HIGHEST, LOWEST, SMALLEST_SCALE
+from trtbuild.quantize.rounding import SMALLEST_SCALE
+from trtbuild.quantize.stored import Grid
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CLIPS = tuple(step / 40 for step in range(42, 19, -1))
-"""Shares of a block's largest magnitude that are tried as the one that becomes 7, from 1.05 to 0.5. Above 1, the
-largest magnitude rounds to 7 still and the values below it to others."""
+"""Shares of a block's largest magnitude that are tried as the one that becomes the largest integer, from 1.05 to 0.5.
+Above 1, the largest magnitude rounds to that still and the values below it to others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix [rows, in] in INT4: `values` int8 in -8..7, and `scales` f32 [rows, in / block]."""
+    """A matrix [rows, in] on a grid: `values` int8, and `scales` f32 [rows, blocks]."""
 
     values: Tensor
     scales: Tensor
+    grid: Grid
 
     def dequantised(self) -> Tensor:
         """f32 [rows, in]."""
-        rows, width = self.values.shape
-        blocks = self.values.view(rows, self.scales.shape[1], -1)
-        return (blocks * self.scales[:, :, None]).view(rows, width)
+        blocks = in_blocks(self.values, self.grid) * self.scales[:, :, None]
+        return blocks.view(len(blocks), -1)[:, : self.values.shape[1]]
+
+
+def in_blocks(matrix: Tensor, grid: Grid) -> Tensor:
+    """[rows, in] as [rows, blocks, block], zeros in what the last block has too many."""
+    import torch
+
+    rows, width = matrix.shape
+    missing = grid.padded(width) - width
+    whole = torch.nn.functional.pad(matrix, (0, missing)) if missing else matrix
+    return whole.view(rows, grid.blocks(width), -1)
 
 
 def as_scale(values: Tensor, scale_type: DType) -> Tensor:
@@ -40,26 +51,24 @@ def as_scale(values: Tensor, scale_type: DType) -> Tensor:
     return values.to(torch.float16 if scale_type is DType.F16 else torch.bfloat16).float()
 
 
-def largest_magnitude(weights: Tensor, block: int, scale_type: DType) -> Tensor:
-    """Scales f32 [rows, in / block] with which each block's largest magnitude becomes 7."""
-    peak = weights.view(len(weights), -1, block).abs().amax(-1)
-    return as_scale(peak / HIGHEST, scale_type)
+def largest_magnitude(weights: Tensor, grid: Grid, scale_type: DType) -> Tensor:
+    """Scales f32 [rows, blocks] with which each block's largest magnitude becomes the largest integer."""
+    return as_scale(in_blocks(weights, grid).abs().amax(-1) / grid.highest, scale_type)
 
 
-def least_error(weights: Tensor, importance: Tensor, block: int, scale_type: DType) -> Tensor:
-    """Scales f32 [rows, in / block] with the least sum of importance [in] * (w - rounded w)^2 in each block.
+def least_error(weights: Tensor, importance: Tensor, grid: Grid, scale_type: DType) -> Tensor:
+    """Scales f32 [rows, blocks] with the least sum of importance [in] * (w - rounded w)^2 in each block.
 
     Each of CLIPS is tried, the largest magnitude itself among them.
     """
     import torch
 
-    blocks = weights.view(len(weights), -1, block)
-    peak = blocks.abs().amax(-1) / HIGHEST
-    weight = importance.view(1, -1, block)
+    blocks, weight = in_blocks(weights, grid), in_blocks(importance[None], grid)
+    peak = blocks.abs().amax(-1) / grid.highest
     best, least = None, None
     for clip in CLIPS:
         scales = as_scale(peak * clip, scale_type)
-        difference = torch.mul(blocks, (1 / scales)[:, :, None]).round_().clamp_(LOWEST, HIGHEST)
+        difference = torch.mul(blocks, (1 / scales)[:, :, None]).round_().clamp_(grid.lowest, grid.highest)
         difference.mul_(scales[:, :, None]).sub_(blocks)
         error = difference.square_().mul_(weight).sum(-1)
         if best is None or least is None:
@@ -71,13 +80,13 @@ def least_error(weights: Tensor, importance: Tensor, block: int, scale_type: DTy
     return best
 
 
-def round_to_nearest(weights: Tensor, scales: Tensor) -> Blocks:
+def round_to_nearest(weights: Tensor, scales: Tensor, grid: Grid) -> Blocks:
     """Each weight [rows, in] to the nearest multiple of its block's scale."""
     import torch
 
-    blocks = weights.view(len(weights), scales.shape[1], -1)
-    values = (blocks / scales[:, :, None]).round_().clamp_(LOWEST, HIGHEST)
-    return Blocks(values.to(torch.int8).view(weights.shape), scales)
+    blocks = (in_blocks(weights, grid) / scales[:, :, None]).round_().clamp_(grid.lowest, grid.highest)
+    values = blocks.to(torch.int8).view(len(weights), -1)[:, : weights.shape[1]]
+    return Blocks(values.contiguous(), scales, grid)
 
 
 def output_error(difference: Tensor, gram: Tensor) -> float:

@@ -38,7 +38,7 @@ def evaluation_page(result: EvaluationResult, report: CalibrationReport | None) 
         version=trtbuild.__version__,
         model=result.model.checkpoint,
         reference=result.reference.checkpoint,
-        method=result.model.method if result.model.int4 or result.model.packed else "not quantised",
+        method=result.model.method if result.model.quantised or result.model.packed else "not quantised",
         evaluation=result.evaluation,
         windows=result.windows,
         plots=_plots(result, report),

@@ -17,7 +17,7 @@ from trtbuild.quantize.packed import PackedCheckpoint
 from trtbuild.quantize.packed.matrix import Unpacked
 from trtbuild.quantize.rounding import pack_transposed
 from trtbuild.quantize.rtn import QuantizedWeights, as_stored
-from trtbuild.quantize.stored import Int4Weight
+from trtbuild.quantize.stored import QuantizedMatrix, int4
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 
@@ -57,17 +57,17 @@ def convert(
             output.copy(ref.name, ref)
     placed = {name: replace(ref, file=file) for name, ref in output.refs.items()}
     tensors = {name: placed.get(name, ref) for name, ref in binding.tensors.items()}
-    int4 = {
-        name: Int4Weight(
+    quantised = {
+        name: QuantizedMatrix(
             placed[f"{name}.int4"],
             placed[f"{name}.scales"],
-            block,
+            int4(block),
             placed.get(f"{name}.offsets"),
             placed.get(f"{name}.order"),
         )
         for name, block in blocks.items()
     }
-    return QuantizedWeights(file, replace(binding, tensors=tensors), int4)
+    return QuantizedWeights(file, replace(binding, tensors=tensors), quantised)
 
 
 def matrices(binding: Binding, packed: PackedCheckpoint) -> list[Matrix]:
