@@ -59,6 +59,13 @@ class Weights:
         return "rtn" if self.calibrated is None else self.calibrated.method
 
     @property
+    def packed_matrices(self) -> tuple[str, ...]:
+        """Names of the matrices that come in another library's INT4."""
+        if self.packed is None:
+            return ()
+        return tuple(matrix.name for matrix in matrices(self.binding, self.packed))
+
+    @property
     def source_name(self) -> str:
         """The unquantised checkpoint, as the user gave it."""
         return self.checkpoint.source if self.calibrated is None else self.calibrated.source["name"]

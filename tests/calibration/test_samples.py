@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars
 import pytest
 from transformers import AutoTokenizer
 
@@ -65,7 +67,7 @@ def test_plain_records(model: Checkpoint, tmp_path: Path) -> None:
 def test_what_is_recorded(model: Checkpoint) -> None:
     found = read_samples(SampleOptions((PROSE,), 4, 128, 3), model).description
     assert (found["samples"], found["length"], found["seed"]) == (4, 128, 3)
-    assert list(found["files"]) == ["prose.txt"] and found["documents"] == 30
+    assert list(found["files"]) == ["prose.txt"] and found["of_documents"] == 30
 
 
 @pytest.mark.parametrize(
@@ -128,3 +130,48 @@ def test_recipes_with_faults(tmp_path: Path, text: str, message: str) -> None:
 def test_an_unknown_recipe(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no built-in calibration recipe 'defualt' \(did you mean 'default'\?\)"):
         load_recipe("defualt")
+
+
+def parquet_file(place: Path, **columns: list[Any]) -> Path:
+    file = place / "train.parquet"
+    polars.DataFrame(columns).write_parquet(file)
+    return file
+
+
+def test_parquet_is_read_as_jsonl_is(model: Checkpoint, tmp_path: Path) -> None:
+    texts = [f"{index}. {part}" for index, part in enumerate(PROSE.read_text().split("---\n"))]
+    chats = [[{"role": "user", "content": text}, {"role": "assistant", "content": "Indeed."}] for text in texts]
+    for name, rows in (("text", texts), ("messages", chats)):
+        lines = tmp_path / f"{name}.jsonl"
+        lines.write_text("".join(json.dumps({name: row}) + "\n" for row in rows))
+        stored = parquet_file(tmp_path, id=list(range(len(rows))), **{name: rows})
+        assert np.array_equal(read(model, stored), read(model, lines))
+
+
+def test_parquet_that_is_not_what_it_should_be(model: Checkpoint, tmp_path: Path) -> None:
+    file = parquet_file(tmp_path, question=["a"], answer=["b"])
+    with pytest.raises(InputError, match="has the columns question, answer, and neither 'text' nor 'messages'"):
+        read(model, file)
+    with pytest.raises(InputError, match=r"train.parquet, row 0: neither a 'text'"):
+        read(model, parquet_file(tmp_path, text=[3]))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match="train.parquet cannot be read: "):
+        read(model, file)
+    with pytest.raises(InputError, match="none.parquet cannot be read: "):
+        read(model, tmp_path / "none.parquet")
+
+
+def test_no_more_text_is_tokenised_than_there_is_use_for(model: Checkpoint, tmp_path: Path) -> None:
+    """A data set of any size: four times what is needed is enough to choose from."""
+    lines = tmp_path / "large.jsonl"
+    texts = (f"{number} {'several words follow each other ' * 8}" for number in range(9000))
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = read_samples(SampleOptions((lines,), 4, 128), model).description
+    assert found["of_documents"] == 9000 and found["documents"] < 400
+    assert 4 * (4 + 8) * 128 <= found["tokens_in_all"] < 4 * (4 + 8) * 128 + 100
+
+
+def test_what_is_left_over_is_none_of_the_samples(model: Checkpoint) -> None:
+    samples = read_samples(SampleOptions((PROSE,), 4, 128), model)
+    taken = {row.tobytes() for row in samples.tokens}
+    assert len(samples.left_over) == 8 and not taken & {row.tobytes() for row in samples.left_over}

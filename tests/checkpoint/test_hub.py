@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -31,6 +32,16 @@ FILES = {
     "onnx/config.json": b"{}",
     "README.md": b"read me",
 }
+DATA = {"data/train.jsonl": b'{"text": "one"}\n', "data/[test].jsonl": b'{"text": "two"}\n', "README.md": b"read me"}
+LOCATE = """
+import json, sys
+from trtbuild.calibration.documents import locate
+from trtbuild.errors import TrtbuildError
+try:
+    print(json.dumps({"text": locate(sys.argv[1]).read_text()}))
+except TrtbuildError as error:
+    print(json.dumps({"error": str(error), "exit_code": error.exit_code}))
+"""
 OPEN = """
 import json, sys
 from pathlib import Path
@@ -48,9 +59,13 @@ except TrtbuildError as error:
 
 def open_model(home: Path, model: str, *, revision: str = "", **environment: str) -> dict[str, Any]:
     """What open_checkpoint returns or raises in a new process whose hub cache is under `home`."""
+    return in_new_process(home, OPEN, model, revision, **environment)
+
+
+def in_new_process(home: Path, program: str, *arguments: str, **environment: str) -> dict[str, Any]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     done = subprocess.run(
-        [sys.executable, "-c", OPEN, model, revision],
+        [sys.executable, "-c", program, *arguments],
         env={**clean, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", **environment},
         cwd=Path(__file__).resolve().parent.parent.parent,
         capture_output=True,
@@ -157,7 +172,7 @@ def hub() -> Iterator[Hub]:
             self.answer()
 
         def answer(self) -> None:
-            path = self.path.partition("?")[0]
+            path = unquote(self.path.partition("?")[0])
             if path in ("/api/models/org/model", "/api/models/org/model/revision/main"):
                 names = [{"rfilename": name} for name in FILES]
                 self.send({"id": "org/model", "sha": COMMIT, "siblings": names, "private": False})
@@ -172,6 +187,18 @@ def hub() -> Iterator[Hub]:
                 self.refuse(404, "RevisionNotFound")
             elif path.startswith(prefix := f"/org/model/resolve/{COMMIT}/"):
                 self.file(path.removeprefix(prefix))
+            elif path == "/api/datasets/org/data/revision/main":
+                names = [{"rfilename": name} for name in DATA]
+                self.send({"id": "org/data", "sha": COMMIT, "siblings": names, "private": False})
+            elif path.startswith("/api/datasets/org/data/tree/"):
+                self.send([{"type": "file", "path": name, "size": len(DATA[name]), "oid": "1" * 40} for name in DATA])
+            elif path.startswith("/api/datasets/org/data/revision/"):
+                self.refuse(404, "RevisionNotFound")
+            elif path.startswith(prefix := f"/datasets/org/data/resolve/{COMMIT}/"):
+                state.fetched.add(path.removeprefix(prefix))
+                self.send(DATA[path.removeprefix(prefix)], **{"ETag": f'"{"1" * 40}"', "X-Repo-Commit": COMMIT})
+            elif path.startswith("/api/datasets/org/missing"):
+                self.refuse(404, "RepoNotFound")
             elif path.startswith("/api/models/org/gated"):
                 self.refuse(403, "GatedRepo")
             elif path.startswith("/api/models/org/broken"):
@@ -259,3 +286,29 @@ def test_what_the_hub_refuses(model: str, message: str, exit_code: int, tmp_path
 def test_a_model_whose_files_are_gated(tmp_path: Path, hub: Hub) -> None:
     hub.gated_files = True
     assert "org/model is gated" in open_model(tmp_path, "org/model", HF_ENDPOINT=hub.url)["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("data/train.jsonl", '{"text": "one"}\n'), ("data/[test].jsonl", '{"text": "two"}\n')]
+)
+def test_a_file_of_a_data_set(tmp_path: Path, hub: Hub, name: str, text: str) -> None:
+    """That file only, and from the cache the second time."""
+    assert in_new_process(tmp_path, LOCATE, f"hub:org/data/{name}", HF_ENDPOINT=hub.url) == {"text": text}
+    assert hub.fetched == {name}
+    assert in_new_process(tmp_path, LOCATE, f"hub:org/data/{name}", HF_HUB_OFFLINE="1") == {"text": text}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("hub:org/data/none.jsonl", "data set org/data has no file none.jsonl"),
+        ("hub:org/data@v9/data/train.jsonl", "org/data has no revision 'v9'. Look at .*/datasets/org/data/tree/main"),
+        ("hub:org/missing/a.jsonl", "has no dataset org/missing. Check the spelling"),
+        ("hub:org/data", "'hub:org/data' is no file of a data set. One looks like hub:org/name/train.jsonl"),
+        ("hub:org/data/../../secret", "is no file of a data set"),
+    ],
+)
+def test_a_file_of_a_data_set_that_is_not_there(tmp_path: Path, hub: Hub, source: str, message: str) -> None:
+    found = in_new_process(tmp_path, LOCATE, source, HF_ENDPOINT=hub.url)
+    assert re.search(message, found["error"]), found
+    assert found["exit_code"] == 2

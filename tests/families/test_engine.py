@@ -27,18 +27,14 @@ pytestmark = [
 ]
 
 
-def build(file: Path, plan: Path) -> EngineResult:
+def build(file: Path, plan: Path, *, decode_only: bool = False) -> EngineResult:
     facts = read_facts(file)
     cache = Range(1, facts.capacity // 2, facts.capacity)
-    profiles = ProfileSet(
-        "two",
-        slots=4,
-        capacity=facts.capacity,
-        profiles=(
-            Profile("decode", Range(1, 2, 4), Range(1, 1, 1), cache),
-            Profile("prefill", Range(1, 1, 1), Range(1, 16, facts.capacity // 2), cache),
-        ),
+    both = (
+        Profile("decode", Range(1, 2, 4), Range(1, 1, 1), cache),
+        Profile("prefill", Range(1, 1, 1), Range(1, 16, facts.capacity // 2), cache),
     )
+    profiles = ProfileSet("two", slots=4, capacity=facts.capacity, profiles=both[:1] if decode_only else both)
     request = EngineRequest(
         onnx_file=file,
         profiles=profiles,

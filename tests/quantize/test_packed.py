@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,20 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
+from tests.calibration.conftest import options
 from tests.conftest import ROOT
 from tests.families.test_int4 import read
 from tests.graph.harness import Decoder
+from trtbuild.calibrating import calibrate
+from trtbuild.calibration.weights import dequantise
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.evaluating import EvaluationOptions, evaluate_model
 from trtbuild.exporting import export, quantise, read_weights
-from trtbuild.options import ExportOptions
+from trtbuild.options import ExportOptions, Method
 from trtbuild.progress import Silent
+from trtbuild.quantize.stored import Int4Layers
 from trtbuild.stages import Stages
 from trtbuild.verify.reference import Reference
 
@@ -313,3 +317,38 @@ def test_a_packed_checkpoint_is_evaluated_as_what_it_means(
     assert result.evaluation.kl_mean < 1e-6 and result.evaluation.same_top1 == 1
     assert all(each.reference == each.model for each in result.continuations)
     assert not list((tmp_path / "cache").glob("evaluate-*"))
+
+
+@pytest.mark.parametrize(("form", "shuffled"), [("awq", False), ("gptq", True)])
+def test_rounded_again_without_zero_points(
+    tiny_checkpoint: Checkpoints, tmp_path: Path, form: str, shuffled: bool
+) -> None:
+    """On request: plain INT4 comes out, near what the packed checkpoint means, and evaluate says how near."""
+    packed, meaning, linears = make(tiny_checkpoint(vocab_size=49152), form, symmetric=False, shuffled=shuffled)
+    asked = options(tmp_path, Method.GPTQ)
+    with pytest.raises(InputError, match="is INT4 already. .*or round it again with --requantise"):
+        calibrate(packed, tmp_path / "int4", asked)
+    result = calibrate(packed, tmp_path / "int4", replace(asked, requantise=True))
+    assert {report.name for report in result.matrices} >= set(linears)
+    weights = read_weights(tmp_path / "int4", ExportOptions(cache=tmp_path / "cache"), Silent())
+    assert all(each.offsets is None and each.order is None for each in weights.quantised.values())
+    for name, linear in linears.items():
+        got = dequantise(weights.quantised[name]).numpy()
+        assert np.square(got - linear.weight).mean() < 0.02 * np.square(linear.weight).mean()
+    found = []
+    for reference in (None, str(meaning)):
+        own = EvaluationOptions(ROOT / "README.md", reference, 2, 64, tokens=0, cache=tmp_path / "cache")
+        found.append(evaluate_model(tmp_path / "int4", own).evaluation.kl_mean)
+    assert found[0] == pytest.approx(found[1], rel=1e-3), "what it is compared with by itself is the packed checkpoint"
+    assert found[0] > 0
+
+
+def test_rounding_again_what_cannot_be(tiny_checkpoint: Checkpoints, tmp_path: Path) -> None:
+    plain = tiny_checkpoint(vocab_size=49152)
+    packed, _, _ = make(plain, "awq")
+    asked = replace(options(tmp_path), requantise=True)
+    with pytest.raises(InputError, match="is not in another library's INT4. Leave out --requantise"):
+        calibrate(plain, tmp_path / "int4", asked)
+    part = replace(asked, export=replace(asked.export, int4_layers=frozenset({Int4Layers.ATTENTION})))
+    with pytest.raises(InputError, match="comes in INT4 and --int4-layers leaves it out"):
+        calibrate(packed, tmp_path / "int4", part)

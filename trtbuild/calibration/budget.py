@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from trtbuild.architectures import Matrix
 from trtbuild.calibration.moments import Statistics
@@ -27,7 +28,8 @@ class Choice:
     bits: float
     """Bits of each weight, scales included."""
     noise: float
-    """What it does to the layer's output: E|h' - h|^2 / E|h|^2 on the calibration text."""
+    """What it does to the layer's output: the mean over the calibration text's tokens of |h' - h|^2 / |h|^2. A token's
+    length is taken away by norms, so that of a few tokens with massive activations does not count for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,25 @@ def spend(
         if grid is not None:
             plan[each.matrix.name] = each.matrix, grid
     return plan
+
+
+def stored(sensitivities: list[Sensitivity]) -> dict[str, list[dict[str, Any]]]:
+    """For a JSON file; see `restored`."""
+    return {each.matrix.name: [asdict(choice) for choice in each.choices] for each in sensitivities}
+
+
+def restored(data: Mapping[str, list[dict[str, Any]]], chosen: Mapping[str, tuple[Matrix, Grid]]) -> list[Sensitivity]:
+    """The inverse of `stored`, for the same matrices."""
+    return [
+        Sensitivity(
+            matrix,
+            tuple(
+                Choice(None if each["grid"] is None else Grid(**each["grid"]), each["bits"], each["noise"])
+                for each in data[name]
+            ),
+        )
+        for name, (matrix, _) in chosen.items()
+    ]
 
 
 def noise_of(sensitivities: list[Sensitivity], plan: Mapping[str, tuple[Matrix, Grid]]) -> float:

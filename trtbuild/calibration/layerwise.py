@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +29,7 @@ from trtbuild.progress import Progress
 from trtbuild.quantize.rounding import pack_transposed
 from trtbuild.quantize.rtn import as_stored, planned
 from trtbuild.quantize.scales import Blocks, in_blocks
-from trtbuild.quantize.stored import Grid
+from trtbuild.quantize.stored import Grid, QuantizedMatrix
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 PROBED = 2
@@ -52,6 +52,8 @@ class Work:
     tokens: NDArray[np.int64]
     """[samples, length]."""
     folder: Path
+    quantised: Mapping[str, QuantizedMatrix] = field(default_factory=dict)
+    """Matrices that come quantised already, and are taken for what they stand for."""
 
     @cached_property
     def folds(self) -> list[list[Fold]]:
@@ -125,16 +127,16 @@ def sensitivities(work: Work, samples: int, progress: Progress) -> list[Sensitiv
         own = {name: entry for name, entry in work.plan.items() if name in part.operands}
         if head and not own:
             break
-        runner, weights = PartRunner(part), PartWeights(part)
+        runner, weights = PartRunner(part), PartWeights(part, work.quantised)
         statistics = _observe(few, part, runner, weights, hidden, f"layer {layer}")
         run = runner.logits if head else runner.layer
         probe = hidden[:PROBED]
         want = run(probe, weights.arrays())
-        length = float(np.square(want, dtype=np.float64).sum())
+        lengths = np.square(want, dtype=np.float64).sum(axis=-1)
 
         def disturbed() -> float:
             got = run(probe, weights.arrays())  # noqa: B023
-            return float(np.square(got - want, dtype=np.float64).sum()) / length  # noqa: B023
+            return float((np.square(got - want, dtype=np.float64).sum(axis=-1) / lengths).mean())  # noqa: B023
 
         plain = 8 * work.binding.tensor(Role.EMBEDDING).dtype.size
         found += measure(own, weights, part.operands, statistics, work.scale_type, plain, disturbed)
@@ -173,7 +175,7 @@ def _embed(work: Work, out: Activations) -> None:
 
 def _layer(work: Work, layer: int, hidden: Activations, out: Activations, output: WeightsFile) -> list[MatrixReport]:
     part = author_layer(work.binding, layer, work.tokens.shape[1])
-    runner, weights = PartRunner(part), PartWeights(part)
+    runner, weights = PartRunner(part), PartWeights(part, work.quantised)
     statistics = _observe(work, part, runner, weights, hidden, f"layer {layer}")
     own = {name: entry for name, entry in work.plan.items() if name in part.operands}
     roles = {matrix.name: role.name.lower() for role, _, matrix in work.binding.linears(layer)}
@@ -216,7 +218,7 @@ def _head(work: Work, hidden: Activations, output: WeightsFile) -> list[MatrixRe
     own = {name: entry for name, entry in work.plan.items() if name in part.operands}
     if not own:
         return []
-    runner, weights = PartRunner(part), PartWeights(part)
+    runner, weights = PartRunner(part), PartWeights(part, work.quantised)
     statistics = _observe(work, part, runner, weights, hidden, "the head")
     job = Job(own, dict.fromkeys(own, "head"), [], work.method, work.scale_type, None)
     blocks, reports = fit(job, weights, part.operands, statistics)

@@ -17,5 +17,9 @@ class CalibrationOptions:
     samples: SampleOptions
     method: Method = Method.AWQ_GPTQ
     bits: float | None = None
-    """Bits of each weight of the chosen layers on average, scales included; None takes one block for each width."""
+    """Bits of each weight of the chosen layers on average, scales included, to be spent where rounding loses most."""
+    max_kl: float | None = None
+    """The fewest bits that keep the KL divergence from FP32 (nats, on text left over) below this, instead."""
+    requantise: bool = False
+    """Round anew what another library rounded to INT4 with zero-points; its own rounding is taken for the truth."""
     force: bool = False

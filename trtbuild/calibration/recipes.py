@@ -6,6 +6,7 @@ from pathlib import Path
 
 from yaml.nodes import Node
 
+from trtbuild.calibration.documents import HUB
 from trtbuild.calibration.samples import SampleOptions
 from trtbuild.yaml_file import YamlFile, load_named
 
@@ -19,11 +20,13 @@ def load_recipe(name_or_path: str) -> SampleOptions:
 
 
 def read_recipe(file: Path) -> SampleOptions:
-    """Read and check one recipe; the data's paths are relative to its folder."""
+    """Read and check one recipe; the data's paths are relative to its folder, but for files of the hub."""
     source = YamlFile(file, "the keys 'data', 'samples' and 'length'")
     top = source.mapping(source.root, "the file", required=("data", "samples", "length"), optional=("seed",))
     entries = source.texts(top["data"], "data")
-    files = tuple(_existing(source, file.parent / text, node) for text, node in entries)
+    files = tuple(
+        text if text.startswith(HUB) else _existing(source, file.parent / text, node) for text, node in entries
+    )
     length = source.number(top["length"], "length", LEAST_LENGTH)
     seed = source.number(top["seed"], "seed", 0) if "seed" in top else 0
     return SampleOptions(files, source.number(top["samples"], "samples"), length, seed)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,25 +11,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trtbuild.calibration.documents import HUB, locate, read_documents
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
-from trtbuild.files import read_text
-from trtbuild.serving.errors import RequestError
+from trtbuild.hashing import Hasher
 from trtbuild.serving.tokenizer import Tokenizer
-
-SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
-"""A line that ends a document of a text file."""
 
 LEAST_TOKENS = 512
 """Fewer say nothing about a matrix's inputs."""
+
+
+LEFT_OVER = 8
+
+SURPLUS = 4
+"""So many times the text that is needed is tokenised, of what there is, for the samples to be chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
     """Which text, and how much of it."""
 
-    files: tuple[Path, ...]
-    """Text, its documents apart by lines of `---`, or JSONL of {"text": …} or {"messages": [{"role", "content"}]}."""
+    files: tuple[Path | str, ...]
+    """Text, its documents apart by lines of `---`; JSONL or Parquet of {"text": …} or {"messages": [{"role",
+    "content"}]}; or hub:org/name[@revision]/path of such a file in a hub data set."""
     count: int = 32
     length: int = 512
     """Tokens of a sample."""
@@ -40,7 +41,7 @@ class SampleOptions:
     """Of the order of documents and the choice of samples."""
 
     def changed(
-        self, files: Sequence[Path] | None, count: int | None, length: int | None, seed: int | None
+        self, files: Sequence[Path | str] | None, count: int | None, length: int | None, seed: int | None
     ) -> SampleOptions:
         """The same with what is given in its place."""
         return SampleOptions(
@@ -56,6 +57,8 @@ class Samples:
     """`tokens` i64 [count, length], and where they come from."""
 
     tokens: NDArray[np.int64]
+    left_over: NDArray[np.int64]
+    """i64 [n, length], up to LEFT_OVER sequences of the text that are none of the samples."""
     description: dict[str, Any]
     """What build.json records: files by SHA-256, count, length, seed, packing, tokens there were."""
 
@@ -68,10 +71,18 @@ def read_samples(options: SampleOptions, checkpoint: Checkpoint) -> Samples:
     """
     tokenizer = tokenizer_of(checkpoint)
     end = _end_token(checkpoint)
-    documents = [ids for file in options.files for ids in _documents(file, tokenizer)]
+    hasher = Hasher()
+    files = [locate(file) for file in options.files]
+    documents = [document for file in files for document in read_documents(file)]
     rng = random.Random(options.seed)
     rng.shuffle(documents)
-    stream = np.asarray([token for ids in documents for token in (*ids, *end)], np.int64)
+    enough = SURPLUS * (options.count + LEFT_OVER) * options.length
+    tokens: list[int] = []
+    used = 0
+    while used < len(documents) and len(tokens) < enough:
+        tokens += (*documents[used].tokens(tokenizer), *end)
+        used += 1
+    stream = np.asarray(tokens, np.int64)
     names = ", ".join(str(file) for file in options.files)
     whole = len(stream) // options.length
     if not whole or whole * options.length < min(LEAST_TOKENS, options.count * options.length):
@@ -91,16 +102,21 @@ def read_samples(options: SampleOptions, checkpoint: Checkpoint) -> Samples:
             f"{vocabulary}. The tokenizer is another model's."
         )
     chosen = sorted(rng.sample(range(whole), min(options.count, whole)))
-    tokens = stream[: whole * options.length].reshape(whole, options.length)[chosen]
+    sequences = stream[: whole * options.length].reshape(whole, options.length)
+    others = sorted(set(range(whole)) - set(chosen))
+    rng.shuffle(others)
+    pairs = zip(options.files, files, strict=True)
     return Samples(
-        tokens,
+        sequences[chosen],
+        sequences[sorted(others[:LEFT_OVER])],
         {
-            "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in options.files},
+            "files": {_name(source, file): hasher.file(file) for source, file in pairs},
             "samples": len(chosen),
             "length": options.length,
             "seed": options.seed,
             "packing": "documents, shuffled, end to end",
-            "documents": len(documents),
+            "documents": used,
+            "of_documents": len(documents),
             "tokens_in_all": len(stream),
         },
     )
@@ -123,35 +139,6 @@ def _end_token(checkpoint: Checkpoint) -> Sequence[int]:
     return (end,) if isinstance(end, int) else ()
 
 
-def _documents(file: Path, tokenizer: Tokenizer) -> list[list[int]]:
-    text = read_text(file, "The calibration file")
-    if file.suffix == ".jsonl":
-        return [_record(file, number, line, tokenizer) for number, line in enumerate(text.splitlines(), 1) if line]
-    return [tokenizer.encode(document) for document in SEPARATOR.split(text) if document.strip()]
-
-
-def _record(file: Path, number: int, line: str, tokenizer: Tokenizer) -> list[int]:
-    """One line of a JSONL file as tokens, a chat by the model's own template, or plainly where it has none."""
-    where = f"{file}:{number}"
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not valid JSON: {error}.") from error
-    if isinstance(record, dict) and isinstance(record.get("text"), str):
-        return tokenizer.encode(record["text"])
-    messages = record.get("messages") if isinstance(record, dict) else None
-    if not isinstance(messages, list) or not all(_is_message(message) for message in messages) or not messages:
-        raise InputError(
-            f"{where}: neither a 'text' nor 'messages' with a 'role' and a 'content' each. "
-            'A line is {"text": "…"} or {"messages": [{"role": "user", "content": "…"}, …]}.'
-        )
-    if not tokenizer.has_chat_template:
-        return tokenizer.encode("\n\n".join(message["content"] for message in messages))
-    try:
-        return tokenizer.encode_chat(tokenizer.render_chat(messages, answer=False))
-    except RequestError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _is_message(message: Any) -> bool:
-    return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+def _name(source: Path | str, file: Path) -> str:
+    """What a description calls a file: no path of this machine."""
+    return str(source) if str(source).startswith(HUB) else file.name

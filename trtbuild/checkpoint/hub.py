@@ -1,4 +1,4 @@
-"""A model of the Hugging Face Hub, through the user's own cache, token and offline mode."""
+"""Models, and files of data sets, of the Hugging Face Hub, through the user's own cache, token and offline mode."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_hub(model: str, *, revision: str | None = None, progress: Progress | No
         raise InputError(f"{full!r} is not a hub id. One looks like org/name or org/name@revision.")
     repo, revision = match["repo"], match["revision"]
     (progress or Silent()).stage(f"Fetching {repo}")
-    snapshot = _download(repo, revision)
+    snapshot = _download(repo, revision, "model", WANTED, UNWANTED)
     try:
         return open_folder(snapshot, name=repo.partition("/")[2], source=f"{repo}@{snapshot.name}")
     except InputError as error:
@@ -50,17 +50,29 @@ def _offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def _download(repo: str, revision: str | None) -> Path:
+def fetch_file(repo: str, path: str, revision: str | None = None) -> Path:
+    """Download one file of a data set unless it is cached. Raises InputError and BuildError as `open_hub` does."""
+    wanted = path.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
+    file = _download(repo, revision, "dataset", [wanted], None) / path
+    if file.is_file():
+        return file
+    raise InputError(f"The data set {repo} has no file {path}. Look at its page for what it has.")
+
+
+def _download(repo: str, revision: str | None, kind: str, wanted: list[str], unwanted: list[str] | None) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
     at = f" at revision {revision}" if revision else ""
+    other = ", and there is no folder of that name here" if kind == "model" else ""
+    page = repo if kind == "model" else f"datasets/{repo}"
     try:
         return Path(
             snapshot_download(
                 repo,
+                repo_type=kind,
                 revision=revision,
-                allow_patterns=WANTED,
-                ignore_patterns=UNWANTED,
+                allow_patterns=wanted,
+                ignore_patterns=unwanted,
                 local_files_only=_offline(),
             )
         )
@@ -68,17 +80,17 @@ def _download(repo: str, revision: str | None) -> Path:
         raise InputError(f"{repo!r} is not a hub id: {error}") from error
     except errors.GatedRepoError as error:
         raise InputError(
-            f"{repo} is gated: its owner asks for an agreement first. Accept it at {constants.ENDPOINT}/{repo}, "
+            f"{repo} is gated: its owner asks for an agreement first. Accept it at {constants.ENDPOINT}/{page}, "
             "then log in with `hf auth login` or set HF_TOKEN."
         ) from error
     except errors.RevisionNotFoundError as error:
         raise InputError(
-            f"{repo} has no revision {revision or 'main'!r}. Look at {constants.ENDPOINT}/{repo}/tree/main for its "
+            f"{repo} has no revision {revision or 'main'!r}. Look at {constants.ENDPOINT}/{page}/tree/main for its "
             "branches and tags."
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise InputError(
-            f"{constants.ENDPOINT} has no model {repo}, and there is no folder of that name here. Check the spelling; "
+            f"{constants.ENDPOINT} has no {kind} {repo}{other}. Check the spelling; "
             "if it is private, log in with `hf auth login` or set HF_TOKEN."
         ) from error
     except Exception as error:  # the HTTP library's own among them, which is another in each line of the hub's versions
@@ -93,7 +105,7 @@ def _failure(repo: str, at: str, error: Exception) -> TrtbuildError:
     if not_cached and _offline():
         return InputError(
             f"{repo}{at} is not whole {cached} and HF_HUB_OFFLINE is set. "
-            "Unset it to download the model, or give a folder."
+            "Unset it to download it, or give a local copy."
         )
     cause = error.__cause__ if not_cached and error.__cause__ else error
     status = getattr(getattr(cause, "response", None), "status_code", None)
@@ -105,7 +117,7 @@ def _failure(repo: str, at: str, error: Exception) -> TrtbuildError:
     if not_cached and status is None:
         return BuildError(
             f"{constants.ENDPOINT} cannot be reached and {repo}{at} is not {cached}: {_first_line(cause)} "
-            "Check the network and HF_ENDPOINT, or give a folder."
+            "Check the network and HF_ENDPOINT, or give a local copy."
         )
     return BuildError(f"{repo}{at} could not be downloaded: {_first_line(cause)} Try again.")
 

@@ -94,8 +94,11 @@ ProfilesOption = Annotated[
 ]
 RecipeOption = Annotated[str, typer.Option(help="Which text and how much of it: default, quick, or a YAML file.")]
 DataOption = Annotated[
-    Optional[list[Path]],
-    typer.Option(help="Text (documents between lines of ---) or JSONL, in place of the recipe's; may be repeated."),
+    Optional[list[str]],
+    typer.Option(
+        help="Text (documents between lines of ---), JSONL or Parquet, in place of the recipe's, or such a file of a "
+        "hub data set: hub:org/name/path. May be repeated."
+    ),
 ]
 SamplesOption = Annotated[Optional[int], typer.Option(min=1, help="Sequences, in place of the recipe's number.")]
 LengthOption = Annotated[Optional[int], typer.Option(min=16, help="Tokens of each, in place of the recipe's.")]

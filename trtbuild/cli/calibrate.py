@@ -23,9 +23,16 @@ def calibrate_command(
     bits: Annotated[
         Optional[float],
         typer.Option(
-            min=4, max=16, help="Bits a weight on average: the most sensitive projections get smaller blocks, or none."
+            min=4, max=16, help="Bits a weight on average: the most sensitive projections get smaller blocks, or INT8."
         ),
     ] = None,
+    max_kl: Annotated[
+        Optional[float],
+        typer.Option(help="The fewest bits that keep the KL divergence from FP32 below this, in nats, in their place."),
+    ] = None,
+    requantise: Annotated[
+        bool, typer.Option(help="Round an AutoAWQ, GPTQ or compressed-tensors checkpoint again, without zero-points.")
+    ] = False,
     int4_layers: a.LayersOption = "attention,mlp",
     activations: a.ActivationsOption = None,
     recipe: a.RecipeOption = "default",
@@ -48,6 +55,8 @@ def calibrate_command(
     trtbuild calibrate ./SmolLM2-135M-Instruct --block-size 32 --out smollm2-int4
     trtbuild compile smollm2-int4 --out smollm2
     trtbuild calibrate ./SmolLM2-135M-Instruct --bits 4.4 --out smollm2-mixed
+    trtbuild calibrate ./SmolLM2-135M-Instruct --max-kl 0.05 --out smollm2-close
+    trtbuild calibrate ./Llama-3.2-1B-AWQ --requantise --out llama-int4
     trtbuild calibrate Qwen/Qwen3-8B --data support-chats.jsonl --samples 64 --out qwen3-int4
     ```
     """
@@ -60,13 +69,16 @@ def calibrate_command(
     )
     wanted = load_recipe(recipe).changed(data, samples, length, seed)
     with progress(quiet=json) as shown:
-        result = calibrate(model, out, CalibrationOptions(export, wanted, method, bits, force), progress=shown)
+        result = calibrate(
+            model, out, CalibrationOptions(export, wanted, method, bits, max_kl, requantise, force), progress=shown
+        )
     if json:
         print_json(
             {
                 "folder": result.folder,
                 "method": result.method,
                 "bits_per_weight": result.bits_per_weight,
+                "kl": result.kl,
                 "samples": result.samples.description,
                 "matrices": [asdict(report) for report in result.matrices],
                 "stages": [asdict(stage) for stage in result.stages],
@@ -86,7 +98,8 @@ def calibrate_command(
         table.add_row(role, blocks, f"{plain:.1f} dB", f"{mean:.1f} dB", where)
     output.print(table)
     output.print(stage_table(result.stages))
+    kept = "" if result.kl is None else f", a KL divergence of {result.kl:.4f} nats"
     output.print(
-        f"{result.folder}: {result.method}, {result.bits_per_weight:.2f} bits a weight. "
+        f"{result.folder}: {result.method}, {result.bits_per_weight:.2f} bits a weight{kept}. "
         f"Next: trtbuild compile {result.folder} --out DIR"
     )
