@@ -21,7 +21,7 @@ from trtbuild.exporting import Weights, quantise, read_weights, refuse_overwriti
 from trtbuild.files import put_in_place, refuse_existing, resumable_folder
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.rtn import Int4Options, plan_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers
 from trtbuild.stages import Stage, Stages
 
 
@@ -89,12 +89,14 @@ def calibrate(
         "scale_type": weights.dtype.value,
         "method": options.method.value,
         "grids": {name: str(grid) for name, (_, grid) in chosen.items()},
+        "layers": sorted(group.value for group in options.export.int4_layers),
         "budget": [options.bits, options.max_kl],
     }
     with resumable_folder(out, identity) as folder:
         if weights.packed is not None:
             weights = replace(quantise(weights, options.export, folder, stages), packed=None)
-        job = Calibration(weights, chosen, options.method, samples, folder, stages)
+        rounds_table = Int4Layers.EMBEDDING in options.export.int4_layers
+        job = Calibration(weights, chosen, options.method, samples, folder, stages, rounds_table)
         made = _made(job, options)
         put_in_place(made.result, out)
     found = made.kl if options.max_kl is not None else None

@@ -23,7 +23,7 @@ from trtbuild.quantize.packed import PackedCheckpoint
 from trtbuild.quantize.packed import take_apart as take_packed_apart
 from trtbuild.quantize.packed.convert import convert, matrices
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS, QuantizedMatrix, named
+from trtbuild.quantize.stored import DEFAULT_LAYERS, QuantizedMatrix, QuantizedTable, named
 from trtbuild.stages import Stage, Stages
 
 DEFAULT_CAPACITY = 2048
@@ -48,6 +48,8 @@ class Weights:
     """Where `calibrate` made the checkpoint."""
     unsafe: frozenset[str] = frozenset()
     """Values and weights that an FP16 network keeps in FP32."""
+    table: QuantizedTable | None = None
+    """The embedding, where it is INT4."""
     packed: PackedCheckpoint | None = None
     """Where the checkpoint came in another library's INT4."""
 
@@ -149,7 +151,7 @@ def write_graph(
 ) -> int:
     """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
     options = GraphOptions(dtype or weights.dtype, capacity)
-    graph = author_decoder(weights.binding, options, weights.quantised, weights.metadata(options.dtype))
+    graph = author_decoder(weights.binding, options, weights.quantised, weights.metadata(options.dtype), weights.table)
     if options.dtype is DType.F16:
         widen(graph.model, weights.unsafe)
     save_graph(graph, file, copy_weights=copy_weights)
@@ -196,7 +198,14 @@ def _read_calibrated(checkpoint: Checkpoint, options: ExportOptions) -> Weights:
     _refuse_requantising(checkpoint, options, "is calibrated INT4 already")
     scales = next(iter(calibrated.quantised.values())).scales.dtype
     return Weights(
-        checkpoint, binding, Precision.INT4, options.activations or scales, calibrated.quantised, None, calibrated
+        checkpoint,
+        binding,
+        Precision.INT4,
+        options.activations or scales,
+        calibrated.quantised,
+        None,
+        calibrated,
+        table=calibrated.table,
     )
 
 
@@ -235,7 +244,7 @@ def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Sta
         stage.output_bytes = file.stat().st_size
         grids = (each.grid for each in quantised.quantised.values())
         stage.note = f"{len(quantised.quantised)} matrices, {named(grids)}"
-    return replace(weights, binding=quantised.binding, quantised=quantised.quantised)
+    return replace(weights, binding=quantised.binding, quantised=quantised.quantised, table=quantised.table)
 
 
 def refuse_overwriting(checkpoint: Checkpoint, out: Path) -> None:

@@ -16,13 +16,14 @@ from trtbuild.architectures import Binding, Matrix, Role
 from trtbuild.calibration.folds import folds
 from trtbuild.calibration.layerwise import Work, layout, run
 from trtbuild.calibration.runner import PartRunner
-from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.calibration.weights import PartWeights
 from trtbuild.dtypes import DType
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.parts import author_embedding, author_head, author_layer
 from trtbuild.graph.save import save_graph
 from trtbuild.options import Method
 from trtbuild.progress import Silent
+from trtbuild.quantize.floats import read_finite
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
 from trtbuild.quantize.stored import QuantizedMatrix, int4
 from trtbuild.quantize.weights_file import WeightsFile

@@ -15,7 +15,7 @@ from trtbuild.calibration.evaluation import evaluate
 from trtbuild.calibration.layer_fit import MatrixReport
 from trtbuild.calibration.layerwise import Work, copy_rest, layout, run, sensitivities
 from trtbuild.calibration.samples import Samples
-from trtbuild.checkpoint.base import QUANTIZATION
+from trtbuild.checkpoint.base import QUANTIZATION, TensorRef
 from trtbuild.exporting import Weights, read_weights
 from trtbuild.files import link_or_copy, write_json
 from trtbuild.options import ExportOptions, Method
@@ -55,6 +55,8 @@ class Calibration:
     samples: Samples
     folder: Path
     stages: Stages
+    rounds_table: bool = False
+    """Whether the embedding becomes INT4."""
 
     def sensitivities(self) -> list[Sensitivity]:
         """Of the chosen matrices; measured once for a job, however often it is stopped."""
@@ -100,18 +102,33 @@ class Calibration:
             bits += rows * width * own
         return bits / count if count else 0.0
 
+    @property
+    def _table(self) -> TensorRef | None:
+        return self.weights.binding.tensor(Role.EMBEDDING) if self.rounds_table else None
+
     @cached_property
     def _plain_bits(self) -> float:
         return 8.0 * self.weights.binding.tensor(Role.EMBEDDING).dtype.size
 
     def _work(self, plan: Plan, folder: Path) -> Work:
         weights = self.weights
-        return Work(weights.binding, plan, self.method, weights.dtype, self.samples.tokens, folder, weights.quantised)
+        return Work(
+            weights.binding,
+            plan,
+            self.method,
+            weights.dtype,
+            self.samples.tokens,
+            folder,
+            weights.quantised,
+            self.rounds_table,
+        )
 
     def _finish(self, made: Attempt, plan: Plan) -> None:
         """Everything beside the weights that makes a checkpoint of the folder."""
         weights, checkpoint, folder = self.weights, self.weights.checkpoint, made.result
-        config = describe(plan, weights.binding.tensors, self.method.value, checkpoint, self.samples.description)
+        config = describe(
+            plan, weights.binding.tensors, self.method.value, checkpoint, self.samples.description, self._table
+        )
         write_json(folder / "config.json", {**checkpoint.config, QUANTIZATION: config})
         if checkpoint.generation_config:
             write_json(folder / "generation_config.json", checkpoint.generation_config)

@@ -11,13 +11,14 @@ from onnx import TensorProto
 from trtbuild.architectures import Role
 from trtbuild.calibration.ranges import Gauge, Range
 from trtbuild.calibration.runner import Arrays, PartRunner, embedded
-from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.calibration.weights import PartWeights
 from trtbuild.dtypes import DType
 from trtbuild.exporting import Weights
 from trtbuild.graph.decoder import GraphOptions, author_decoder
 from trtbuild.graph.parts import Part, author_embedding, author_head, author_layer
 from trtbuild.graph.widen import narrowing_casts, value_types
 from trtbuild.progress import Progress
+from trtbuild.quantize.floats import read_finite
 
 
 def audit(weights: Weights, tokens: NDArray[np.int64], progress: Progress) -> tuple[Range, ...]:
@@ -27,7 +28,7 @@ def audit(weights: Weights, tokens: NDArray[np.int64], progress: Progress) -> tu
     """
     narrow = narrow_values(weights)
     layers = len(weights.binding.spec.layers)
-    hidden = embedded(weights.binding, tokens)
+    hidden = embedded(weights.binding, tokens, weights.table)
     ranges = [_of_batch(author_embedding(weights.binding).output, hidden), *_table(weights, tokens)]
     for layer in range(layers + 1):
         progress.update(layer, layers + 1, f"layer {layer}" if layer < layers else "head")
@@ -40,7 +41,9 @@ def audit(weights: Weights, tokens: NDArray[np.int64], progress: Progress) -> tu
 def narrow_values(weights: Weights) -> set[str]:
     """Names of values and weights that are FP16, or are cast to it, in this decoder's FP16 network."""
     capacity = min(2048, weights.binding.spec.max_positions)
-    model = author_decoder(weights.binding, GraphOptions(DType.F16, capacity), weights.quantised).model
+    model = author_decoder(
+        weights.binding, GraphOptions(DType.F16, capacity), weights.quantised, table=weights.table
+    ).model
     types = value_types(model)
     narrow = {name for name, kind in types.items() if kind == TensorProto.FLOAT16}
     return narrow | {source for source, _ in narrowing_casts(model, types)}
@@ -49,7 +52,10 @@ def narrow_values(weights: Weights) -> set[str]:
 def _table(weights: Weights, tokens: NDArray[np.int64]) -> Iterator[Range]:
     """What the embedding is made with: the rows of the table that occur, and all of the rest."""
     part, table = author_embedding(weights.binding), weights.binding.tensor(Role.EMBEDDING)
-    yield _of_batch(table.name, read_finite(table, np.unique(tokens))[None])
+    if weights.table is None:
+        yield _of_batch(table.name, read_finite(table, np.unique(tokens))[None])
+    else:
+        yield _of_batch(weights.table.scales.name, read_finite(weights.table.scales)[None])
     yield from _weights(weights, PartWeights(part, without={table.name}).arrays())
 
 

@@ -66,7 +66,7 @@ def evaluate(
             "cannot be compared. Name the checkpoint that the model was made from."
         )
     layers = len(model.binding.spec.layers)
-    streams = [embedded(weights.binding, tokens) for weights in (model, reference)]
+    streams = [embedded(weights.binding, tokens, weights.table) for weights in (model, reference)]
     for layer in range(layers):
         progress.update(layer, layers + 2, f"layer {layer}")
         for weights, hidden in zip((model, reference), streams, strict=True):

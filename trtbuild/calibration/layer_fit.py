@@ -71,6 +71,8 @@ def fit(
         key = statistics.key(operand), expert
         if key not in grams:
             grams[key] = _usable(statistics, operand, expert)
+            if expert is None:
+                statistics.of(operand).release()
         return grams[key]
 
     largest = {name: _largest(statistics, operands[name]) for name in job.plan}

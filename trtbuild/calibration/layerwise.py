@@ -26,10 +26,12 @@ from trtbuild.errors import BuildError
 from trtbuild.graph.parts import Part, author_head, author_layer
 from trtbuild.options import Method
 from trtbuild.progress import Progress
+from trtbuild.quantize.floats import as_stored
 from trtbuild.quantize.rounding import pack_transposed
-from trtbuild.quantize.rtn import as_stored, planned
+from trtbuild.quantize.rtn import planned
 from trtbuild.quantize.scales import Blocks, in_blocks
-from trtbuild.quantize.stored import Grid, QuantizedMatrix
+from trtbuild.quantize.stored import Grid, QuantizedMatrix, QuantizedTable
+from trtbuild.quantize.table import planned_table, quantised_table, write_table
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 PROBED = 2
@@ -54,6 +56,8 @@ class Work:
     folder: Path
     quantised: Mapping[str, QuantizedMatrix] = field(default_factory=dict)
     """Matrices that come quantised already, and are taken for what they stand for."""
+    rounds_table: bool = False
+    """Whether the embedding becomes INT4."""
 
     @cached_property
     def folds(self) -> list[list[Fold]]:
@@ -72,7 +76,8 @@ class Work:
 def layout(work: Work) -> list[Planned]:
     """The tensors of the calibrated file: integers and scales, changed ones in FP32, everything else as it is."""
     replaced = {source for matrix, _ in work.plan.values() for source in matrix.sources}
-    replaced.discard(work.binding.tensor(Role.EMBEDDING).name)
+    table = work.binding.tensor(Role.EMBEDDING)
+    (replaced.add if work.rounds_table else replaced.discard)(table.name)
     changed = work.changed
     plan = [
         Planned(name, DType.F32 if name in changed else ref.dtype, ref.shape)
@@ -81,6 +86,7 @@ def layout(work: Work) -> list[Planned]:
     ]
     for name, (matrix, grid) in work.plan.items():
         plan += planned(name, matrix, grid, work.scale_type)
+    plan += planned_table(table, work.scale_type) if work.rounds_table else ()
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 
@@ -94,8 +100,11 @@ def run(work: Work, output: WeightsFile, progress: Progress) -> list[MatrixRepor
     reports = _read_journal(journal)
     layers = len(work.binding.spec.layers)
     streams = [_activations(work, name) for name in HIDDEN_FILES]
+    table = work.binding.tensor(Role.EMBEDDING)
+    if work.rounds_table and not reports:
+        write_table(table, work.scale_type, output)
     if not reports:
-        _embed(work, streams[0])
+        _embed(work, streams[0], quantised_table(table, output.refs) if work.rounds_table else None)
     for layer in range(len(reports), layers):
         progress.update(layer, layers + 1, f"layer {layer}")
         reports.append(_layer(work, layer, streams[layer % 2], streams[1 - layer % 2], output))
@@ -167,9 +176,9 @@ def _activations(work: Work, name: str) -> Activations:
     return np.memmap(file, np.float32, "r+", 0, shape)
 
 
-def _embed(work: Work, out: Activations) -> None:
+def _embed(work: Work, out: Activations, table: QuantizedTable | None) -> None:
     for batch in batches(work.tokens.shape):
-        out[batch] = embedded(work.binding, work.tokens[batch])
+        out[batch] = embedded(work.binding, work.tokens[batch], table)
     out.flush()
 
 

@@ -48,6 +48,10 @@ class Moments:
         lower = self.products.tril()
         return (lower + lower.T.triu(1)) / max(1, self.count)
 
+    def release(self) -> None:
+        """Give up the products, once `gram` was taken for good."""
+        self.products = self.products.new_empty(0, 0)
+
     def magnitude(self) -> Tensor:
         """The mean of |x|, f32 [in]."""
         return self.magnitudes / max(1, self.count)

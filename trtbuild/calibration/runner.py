@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from trtbuild.architectures import Binding, Role
-from trtbuild.calibration.weights import PartWeights, read_finite
+from trtbuild.calibration.weights import PartWeights
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
 from trtbuild.graph.builder import value_info
 from trtbuild.graph.parts import HIDDEN, Part, author_embedding
+from trtbuild.quantize.floats import read_finite
+from trtbuild.quantize.stored import QuantizedTable
+from trtbuild.quantize.table import table_rows
 
 BATCH_TOKENS = 2048
 """Tokens that go through a layer at a time."""
@@ -92,10 +95,12 @@ def batches(shape: tuple[int, ...]) -> Iterator[slice]:
         yield slice(first, min(first + step, samples))
 
 
-def embedded(binding: Binding, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+def embedded(
+    binding: Binding, tokens: NDArray[np.int64], quantised: QuantizedTable | None = None
+) -> NDArray[np.float32]:
     """What the first layer is given for tokens [batch, tokens]; of the table, only the rows that occur are read."""
     part, table = author_embedding(binding), binding.tensor(Role.EMBEDDING)
     present, ids = np.unique(tokens, return_inverse=True)
     weights = dict(PartWeights(part, without={table.name}).arrays())
-    weights[table.name] = read_finite(table, present)
+    weights[table.name] = read_finite(table, present) if quantised is None else table_rows(quantised, present)
     return PartRunner(part).embed(ids.reshape(tokens.shape), weights)

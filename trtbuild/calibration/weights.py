@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trtbuild.architectures import Matrix
-from trtbuild.checkpoint.base import TensorRef
-from trtbuild.errors import InputError
 from trtbuild.graph.parts import Part
-from trtbuild.quantize.rounding import STORED, as_f32, unpack
+from trtbuild.quantize.floats import read_finite
+from trtbuild.quantize.rounding import unpack
 from trtbuild.quantize.stored import QuantizedMatrix
 
 if TYPE_CHECKING:
@@ -84,14 +83,3 @@ def dequantise(weight: QuantizedMatrix) -> Tensor:
         order = np.fromfile(weight.order.file, "<i8", width, offset=weight.order.offset)
         columns = columns[np.argsort(order)]
     return torch.from_numpy(np.ascontiguousarray(columns.T))
-
-
-def read_finite(ref: TensorRef, rows: Sequence[int] | NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """The tensor, or some rows of it, in FP32. Raises InputError for NaN or infinity."""
-    stored: NDArray[Any] = np.memmap(ref.file, STORED[ref.dtype], "r", ref.offset, ref.shape)
-    data = stored[...] if rows is None else stored[rows]
-    values = as_f32(np.array(data), ref.dtype)
-    if not np.isfinite(values).all():
-        where = np.argwhere(~np.isfinite(values))[0].tolist()
-        raise InputError(f"{ref.name} has NaN or infinity at {where} ({ref.file.name}). Nothing was written.")
-    return values

@@ -171,5 +171,5 @@ def parse_layers(text: str) -> frozenset[Int4Layers]:
             known = ", ".join(group.value for group in Int4Layers)
             raise InputError(f"--int4-layers: {word!r} is none of {known}.") from None
     if not groups:
-        raise InputError("--int4-layers names no group; give some of attention, mlp, head, or another --precision.")
+        raise InputError("--int4-layers names no group; give some of attention, mlp, head, embedding, or another --precision.")
     return frozenset(groups)

@@ -17,6 +17,7 @@ ONNX_TYPES = {
     DType.F16: TensorProto.FLOAT16,
     DType.BF16: TensorProto.BFLOAT16,
     DType.I64: TensorProto.INT64,
+    DType.I32: TensorProto.INT32,
     DType.I8: TensorProto.INT8,
 }
 

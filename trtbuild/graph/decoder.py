@@ -20,7 +20,7 @@ from trtbuild.graph.lengths import length_rules
 from trtbuild.graph.mlp import mlp
 from trtbuild.graph.network import Network
 from trtbuild.graph.positions import Step, step
-from trtbuild.quantize.stored import QuantizedMatrix
+from trtbuild.quantize.stored import QuantizedMatrix, QuantizedTable
 
 OPSET = 24
 IR_VERSION = 11
@@ -50,12 +50,14 @@ def author_decoder(
     options: GraphOptions,
     quantised: Mapping[str, QuantizedMatrix] | None = None,
     metadata: Mapping[str, str] | None = None,
+    table: QuantizedTable | None = None,
 ) -> AuthoredGraph:
     """Write the decoder as an ONNX model in the native form (see `graph.contract` for its inputs and outputs).
 
-    `quantised` holds, by name, the matrices that are; `metadata` goes into the model's properties.
+    `quantised` holds, by name, the matrices that are, and `table` the embedding if it is; `metadata` goes into the
+    model's properties.
     """
-    return Author(Network(binding, options.dtype, quantised or {}), options.capacity).write(metadata or {})
+    return Author(Network(binding, options.dtype, quantised or {}, table=table), options.capacity).write(metadata or {})
 
 
 class Author:
@@ -81,7 +83,9 @@ class Author:
         """
         spec, graph, dtype, path = self.spec, self.graph, self.dtype, Role.EMBEDDING.path()
         ref = self.binding.tensor(Role.EMBEDDING)
-        if ref.dtype is dtype or (spec.tied_embeddings and dtype is not DType.F32):
+        if self.net.table is not None:
+            x = self.net.lookup(self.net.table, contract.INPUT_IDS, path)
+        elif ref.dtype is dtype or (spec.tied_embeddings and dtype is not DType.F32):
             x = graph.node("Gather", [graph.weight(ref, dtype), contract.INPUT_IDS], path)
         else:
             x = graph.cast(graph.node("Gather", [graph.external(ref), contract.INPUT_IDS], path), dtype, path)

@@ -14,7 +14,8 @@ from trtbuild.architectures.spec import Activation, Norm, NormKind
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.graph.builder import GraphBuilder
-from trtbuild.quantize.stored import QuantizedMatrix
+from trtbuild.quantize.stored import QuantizedMatrix, QuantizedTable
+from trtbuild.quantize.table import DIGITS
 
 QUICK_GELU = 1.702
 CLAMPED_SWIGLU_LIMIT = 7.0
@@ -40,9 +41,10 @@ class Network:
         dtype: DType,
         quantised: Mapping[str, QuantizedMatrix],
         graph: GraphBuilder | None = None,
+        table: QuantizedTable | None = None,
     ) -> None:
         self.graph = graph or GraphBuilder()
-        self.binding, self.dtype, self.quantised = binding, dtype, quantised
+        self.binding, self.dtype, self.quantised, self.table = binding, dtype, quantised, table
         self.operands: dict[str, Operand] = {}
         """By the matrix's name, what each product so far multiplies."""
 
@@ -99,6 +101,25 @@ class Network:
             axis = 1 - matrix.along if matrix.transposed else matrix.along
             value = self.joined(matrix.parts, path, axis)
         return value if matrix.transposed else graph.node("Transpose", [value], path, perm=[1, 0])
+
+    def lookup(self, table: QuantizedTable, ids: str, path: str) -> str:
+        """Rows of a table in INT4 for ids [batch, tokens]: [batch, tokens, width] in the network's type.
+
+        Each word is brought apart by integer arithmetic: floor(word / 16^k) mod 16, minus 8.
+        """
+        graph, width = self.graph, DIGITS * table.values.shape[1]
+        words = graph.node("Gather", [graph.external(table.values), ids], path)
+        words = graph.node("Unsqueeze", [words, graph.constant("axis_3", [3])], path)
+        powers = graph.constant("powers_of_16", np.asarray([16**k for k in range(DIGITS)], np.int32))
+        rest = graph.node("Sub", [words, graph.node("Mod", [words, powers], f"{path}/below")], f"{path}/above")
+        shifted = graph.node("Div", [rest, powers], f"{path}/shifted")
+        base = graph.constant("base_16", np.asarray(16, np.int32))
+        digits = graph.cast(graph.node("Mod", [shifted, base], f"{path}/digits"), self.dtype, f"{path}/digits")
+        values = graph.node("Sub", [digits, self.scalar(8.0)], f"{path}/values")
+        blocks = self.reshape(values, [0, 0, table.scales.shape[1], width // table.scales.shape[1]], f"{path}/blocks")
+        scales = graph.node("Gather", [graph.weight(table.scales, self.dtype), ids], f"{path}/scales")
+        scales = graph.node("Unsqueeze", [scales, graph.constant("axis_3", [3])], f"{path}/scales")
+        return self.reshape(graph.node("Mul", [blocks, scales], path), [0, 0, width], f"{path}/rows")
 
     def joined(self, parts: tuple[TensorRef, ...], path: str, axis: int = 0, to: DType | None = None) -> str:
         """Several stored tensors as one value in the network's type, or in `to`."""

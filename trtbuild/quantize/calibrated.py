@@ -10,7 +10,8 @@ from trtbuild.architectures import Matrix
 from trtbuild.checkpoint.base import QUANTIZATION, Checkpoint, TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
-from trtbuild.quantize.stored import INT8, Grid, QuantizedMatrix
+from trtbuild.quantize.stored import INT8, Grid, QuantizedMatrix, QuantizedTable
+from trtbuild.quantize.table import check_stored
 
 METHOD, FORMAT = "trtbuild", 2
 
@@ -27,6 +28,8 @@ class Calibrated:
     source: Mapping[str, str]
     """The `name` and `fingerprint` of the checkpoint that was calibrated."""
     samples: Mapping[str, Any]
+    table: QuantizedTable | None
+    """The embedding, where it is INT4."""
 
 
 def describe(
@@ -35,6 +38,7 @@ def describe(
     method: str,
     source: Checkpoint,
     samples: Mapping[str, Any],
+    table: TensorRef | None = None,
 ) -> dict[str, Any]:
     """The `quantization_config` of a calibrated checkpoint."""
     return {
@@ -43,6 +47,7 @@ def describe(
         "method": method,
         "source": {"name": source.source, "fingerprint": source.fingerprint()},
         "samples": dict(samples),
+        "embedding": None if table is None else {"name": table.name, "tensor": [table.dtype.value, *table.shape]},
         "matrices": {
             name: {
                 "bits": grid.bits,
@@ -77,12 +82,19 @@ def take_apart(checkpoint: Checkpoint) -> Calibrated:
             for tensor, (dtype, *shape) in entry["tensors"].items():
                 stand_in = TensorRef(tensor, DType(dtype), tuple(shape), values.file, 0, 0)
                 tensors.setdefault(tensor, stand_in)
+        table = None
+        if config["embedding"] is not None:
+            name, (dtype, *shape) = config["embedding"]["name"], config["embedding"]["tensor"]
+            table = QuantizedTable(tensors.pop(f"{name}.rows"), tensors.pop(f"{name}.row_scales"))
+            tensors[name] = TensorRef(name, DType(dtype), tuple(shape), table.values.file, 0, 0)
+            check_stored(table, tensors[name], where)
         return Calibrated(
             checkpoint.unquantised(tensors),
             quantised,
             config["method"],
             config["source"],
             config["samples"],
+            table,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{where} does not fit the weights ({error!r}). Calibrate again.") from error

@@ -30,8 +30,8 @@ def gptq(weights: Tensor, gram: Tensor, grid: Grid, scale_type: DType, what: str
     """
     import torch
 
-    hessian, factor, order = factorise(gram, what)
-    scales = least_error(weights, hessian.diagonal(), grid, scale_type)
+    importance, factor, order = factorise(gram, what)
+    scales = least_error(weights, importance, grid, scale_type)
     width = weights.shape[1]
     rest = weights[:, order].clone()
     own_scales = scales[:, order // (grid.block or width)]
@@ -54,9 +54,10 @@ def gptq(weights: Tensor, gram: Tensor, grid: Grid, scale_type: DType, what: str
 
 
 def factorise(gram: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The damped Hessian, the upper Cholesky factor of its inverse in act-order, and that order.
+    """The damped Hessian's diagonal, the upper Cholesky factor of its inverse in act-order, and that order.
 
-    A channel that was never active has a Hessian of the damping alone, and is rounded to nearest.
+    A channel that was never active has a Hessian of the damping alone, and is rounded to nearest. Beside `gram` there
+    are at most three matrices of its size at a time.
     """
     import torch
 
@@ -68,14 +69,16 @@ def factorise(gram: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor]:
         gram, mean = torch.eye(width), torch.tensor(1.0)
     damping = DAMPING
     while damping <= MOST_DAMPING:
-        hessian = gram.clone()
-        hessian.diagonal().add_(damping * mean)
-        order = hessian.diagonal().argsort(descending=True, stable=True)
-        lower, failed = torch.linalg.cholesky_ex(hessian[order][:, order])
+        diagonal = gram.diagonal() + damping * mean
+        order = diagonal.argsort(descending=True, stable=True)
+        matrix = gram[order[:, None], order]
+        matrix.diagonal().copy_(diagonal[order])
+        matrix, failed = torch.linalg.cholesky_ex(matrix)
         if not failed:
-            factor, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
+            matrix = torch.cholesky_inverse(matrix)
+            factor, failed = torch.linalg.cholesky_ex(matrix, upper=True)
             if not failed:
-                return hessian, factor, order
+                return diagonal, factor, order
         damping *= 10
     raise BuildError(
         f"{what}: its Hessian is not positive definite, even with {MOST_DAMPING:g} times its mean added to its "

@@ -18,8 +18,10 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
 from trtbuild.progress import Progress, Silent
-from trtbuild.quantize.rounding import STORED, as_f32, bfloat16_bits, pack_transposed, round_to_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS, Grid, Int4Layers, QuantizedMatrix, int4
+from trtbuild.quantize.floats import as_stored, read_rows
+from trtbuild.quantize.rounding import pack_transposed, round_to_int4
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Grid, Int4Layers, QuantizedMatrix, QuantizedTable, int4
+from trtbuild.quantize.table import check_table, planned_table, quantised_table, write_table
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
 BLOCK_SIZES = (128, 64, 32)
@@ -34,6 +36,7 @@ GROUPS = {
     Int4Layers.ATTENTION: _ATTENTION,
     Int4Layers.MLP: LINEAR - _ATTENTION,
     Int4Layers.HEAD: frozenset({Role.HEAD}),
+    Int4Layers.EMBEDDING: frozenset(),
 }
 
 
@@ -53,6 +56,8 @@ class QuantizedWeights:
     file: Path
     binding: Binding
     quantised: Mapping[str, QuantizedMatrix]
+    table: QuantizedTable | None = None
+    """The embedding, where it is INT4."""
 
 
 def block_size(width: int, wanted: int | None) -> int:
@@ -71,6 +76,8 @@ def plan_int4(binding: Binding, options: Int4Options) -> dict[str, tuple[Matrix,
     """By the matrix's name, the projections to be quantised, and to what. Raises InputError for what cannot be."""
     if options.block is not None and options.block not in BLOCK_SIZES:
         raise InputError(f"A block size of {options.block} is none of {', '.join(map(str, BLOCK_SIZES))}.")
+    if Int4Layers.EMBEDDING in options.layers:
+        check_table(binding, options.layers)
     roles = frozenset[Role]().union(*(GROUPS[group] for group in options.layers))
     chosen = [matrix for role, _, matrix in binding.linears() if role in roles]
     if Int4Layers.HEAD in options.layers:
@@ -95,17 +102,20 @@ def quantize_to_int4(
 ) -> QuantizedWeights:
     """Write `file`: the chosen projections in INT4, everything else as it is.
 
-    A tied head that is quantised gets a copy of its own; the embedding stays. Memory is one matrix's packed values for
-    each core, and a few MiB. Raises InputError for NaN or infinity in a weight (naming it).
+    A tied head that is quantised gets a copy of its own; the embedding stays unless it is asked for. Memory is one
+    matrix's packed values for each core, and a few MiB. Raises InputError for NaN or infinity in a weight (naming it).
     """
     progress = progress or Silent()
     chosen = plan_int4(binding, options)
     replaced = {source for matrix, _ in chosen.values() for source in matrix.sources}
-    replaced.discard(binding.tensor(Role.EMBEDDING).name)
+    table = binding.tensor(Role.EMBEDDING)
+    rounds_table = Int4Layers.EMBEDDING in options.layers
+    (replaced.add if rounds_table else replaced.discard)(table.name)
     kept = [ref for name, ref in binding.tensors.items() if name not in replaced]
     total = sum(part.length for matrix, _ in chosen.values() for part in matrix.parts) + sum(ref.length for ref in kept)
     done = 0
-    with atomic_file(file) as temporary, WeightsFile(temporary, _layout(kept, chosen, options), metadata) as output:
+    layout = _layout(kept, chosen, options, table if rounds_table else None)
+    with atomic_file(file) as temporary, WeightsFile(temporary, layout, metadata) as output:
 
         def copy(ref: TensorRef) -> int:
             output.copy(ref.name, ref)
@@ -115,10 +125,15 @@ def quantize_to_int4(
             _quantise_matrix(matrix, grid, options.scale_type, output)
             return sum(part.length for part in matrix.parts)
 
+        def round_table() -> int:
+            write_table(table, options.scale_type, output)
+            return 0
+
         pool = ThreadPoolExecutor(max_workers=os.cpu_count())
         try:
             work = [pool.submit(quantise, matrix, grid) for matrix, grid in chosen.values()]
             work += [pool.submit(copy, ref) for ref in kept]
+            work += [pool.submit(round_table)] if rounds_table else []
             for finished in as_completed(work):
                 done += finished.result()
                 progress.update(done, total)
@@ -130,11 +145,15 @@ def quantize_to_int4(
         name: QuantizedMatrix(placed[f"{name}.int4"], placed[f"{name}.scales"], grid)
         for name, (_, grid) in chosen.items()
     }
-    return QuantizedWeights(file, replace(binding, tensors=tensors), quantised)
+    stored = quantised_table(table, placed) if rounds_table else None
+    return QuantizedWeights(file, replace(binding, tensors=tensors), quantised, stored)
 
 
-def _layout(kept: list[TensorRef], chosen: Mapping[str, tuple[Matrix, Grid]], options: Int4Options) -> list[Planned]:
+def _layout(
+    kept: list[TensorRef], chosen: Mapping[str, tuple[Matrix, Grid]], options: Int4Options, table: TensorRef | None
+) -> list[Planned]:
     plan = [Planned(ref.name, ref.dtype, ref.shape) for ref in kept]
+    plan += [] if table is None else planned_table(table, options.scale_type)
     for name, (matrix, grid) in chosen.items():
         plan += planned(name, matrix, grid, options.scale_type)
     # By falling element size, each tensor is aligned to its own.
@@ -183,18 +202,3 @@ def _chunks(ref: TensorRef, transposed: bool, block: int) -> Iterator[tuple[NDAr
                 row = first + int(np.flatnonzero(~np.isfinite(chunk).all(axis=1))[0])
                 raise InputError(f"{ref.name}: row {row} has NaN or infinity ({ref.file.name}). Nothing was written.")
             yield (np.ascontiguousarray(chunk.T), 0, first) if transposed else (chunk, first, 0)
-
-
-def read_rows(handle: int, ref: TensorRef, first: int, count: int) -> NDArray[np.float32]:
-    """Rows first..first+count-1 of a matrix stored as F32, F16 or BF16, as f32 [count, in]."""
-    width = ref.shape[1]
-    row = width * ref.dtype.size
-    data = os.pread(handle, count * row, ref.offset + first * row)
-    return as_f32(np.frombuffer(data, STORED[ref.dtype]), ref.dtype).reshape(count, width)
-
-
-def as_stored(values: NDArray[np.float32], dtype: DType) -> memoryview:
-    """f32 values as the bytes of F32, F16 or BF16."""
-    if dtype is DType.BF16:
-        return bfloat16_bits(values).data
-    return np.ascontiguousarray(values, np.float16 if dtype is DType.F16 else np.float32).data

@@ -15,10 +15,11 @@ class Int4Layers(Enum):
     ATTENTION = "attention"
     MLP = "mlp"
     HEAD = "head"
+    EMBEDDING = "embedding"
 
 
 DEFAULT_LAYERS = frozenset({Int4Layers.ATTENTION, Int4Layers.MLP})
-"""Not the head: its error goes straight into the logits."""
+"""Not the head: its error goes straight into the logits. Not the embedding: of its rows one is read a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,17 @@ class QuantizedMatrix:
     """[in / block, out] F32, where INT4 weights came with zero-points z: -z * scale."""
     order: TensorRef | None = None
     """I64 [in], where the inputs were put in order of their blocks (act-order)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedTable:
+    """A table [rows, width] in symmetric INT4, with a scale for every 32 values of a row.
+
+    TensorRT takes INT4 and INT8 constants in front of a DequantizeLinear only, which would expand the whole table
+    before a row is looked up; as words of eight the rows are looked up first.
+    """
+
+    values: TensorRef
+    """I32 [rows, width / 8]: eight values plus 8, the first one in the lowest nibble."""
+    scales: TensorRef
+    """[rows, width / 32] in the network's type."""

@@ -13,10 +13,11 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_file
 from trtbuild.progress import Progress, Silent
+from trtbuild.quantize.floats import as_stored
 from trtbuild.quantize.packed import PackedCheckpoint
 from trtbuild.quantize.packed.matrix import Unpacked
 from trtbuild.quantize.rounding import pack_transposed
-from trtbuild.quantize.rtn import QuantizedWeights, as_stored
+from trtbuild.quantize.rtn import QuantizedWeights
 from trtbuild.quantize.stored import QuantizedMatrix, int4
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
