@@ -68,11 +68,12 @@ def fit(
     grams: dict[tuple[str, int | None], Tensor] = {}
 
     def gram(operand: Operand, expert: int | None) -> Tensor:
+        if expert is not None:  # there may be hundreds, and each is asked for once
+            return _usable(statistics, operand, expert)
         key = statistics.key(operand), expert
         if key not in grams:
             grams[key] = _usable(statistics, operand, expert)
-            if expert is None:
-                statistics.of(operand).release()
+            statistics.of(operand).release()
         return grams[key]
 
     largest = {name: _largest(statistics, operands[name]) for name in job.plan}
@@ -89,12 +90,11 @@ def fit(
         signal, noise, plain = (dict.fromkeys(group, 0.0) for _ in range(3))
         for expert in experts or (None,):
             own = gram(operands[group[0]], expert)
-            pieces = [
-                _piece(weights.matrix(job.plan[name][0]), job.plan[name][0], expert, len(experts)) for name in group
-            ]
+            pieces = [_piece(weights, job.plan[name][0], expert, len(experts)) for name in group]
             rounded = _round(job, pieces, own, grid, first.sources[0])
             for name, piece, result in zip(group, pieces, rounded, strict=True):
                 done[name].append(result)
+                _put(weights, job.plan[name][0], expert, len(experts), result.dequantised())
                 signal[name] += output_error(piece, own)
                 noise[name] += output_error(result.dequantised() - piece, own)
                 simple = round_to_nearest(piece, largest_magnitude(piece, grid, job.scale_type), grid)
@@ -103,7 +103,6 @@ def fit(
         for name in group:
             matrix = job.plan[name][0]
             blocks[name] = _joined(done[name], matrix.along)
-            weights.put(matrix, blocks[name].dequantised())
             reports.append(
                 MatrixReport(
                     name, job.layer, job.roles[name], matrix.shape, grid.bits, grid.block, job.method.value,
@@ -185,8 +184,15 @@ def _experts(operand: Operand, statistics: Statistics) -> int:
     return sum(1 for value, _ in statistics.moments if value == key)
 
 
-def _piece(whole: Tensor, matrix: Matrix, expert: int | None, count: int) -> Tensor:
-    return (whole if expert is None else whole.chunk(count, dim=matrix.along)[expert]).contiguous()
+def _piece(weights: PartWeights, matrix: Matrix, expert: int | None, count: int) -> Tensor:
+    return (weights.matrix(matrix) if expert is None else weights.expert(matrix, expert, count)).contiguous()
+
+
+def _put(weights: PartWeights, matrix: Matrix, expert: int | None, count: int, value: Tensor) -> None:
+    if expert is None:
+        weights.put(matrix, value)
+    else:
+        weights.put_expert(matrix, expert, count, value)
 
 
 def _joined(pieces: list[Blocks], along: int) -> Blocks:

@@ -41,17 +41,30 @@ class PartWeights:
 
     def matrix(self, matrix: Matrix) -> Tensor:
         """f32 [out, in], a copy where it is made of several parts."""
-        import torch
-
         parts = [self.tensors[part.name] for part in matrix.parts]
-        parts = [part.T for part in parts] if matrix.transposed else parts
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=matrix.along)
+        return _cat([part.T for part in parts] if matrix.transposed else parts, matrix.along)
 
     def put(self, matrix: Matrix, value: Tensor) -> None:
         """Replace the matrix's parts by those of `value` [out, in]."""
         own = matrix.part_shape[matrix.along]
         for part, piece in zip(matrix.parts, value.split(own, dim=matrix.along), strict=True):
             self.tensors[part.name] = (piece.T if matrix.transposed else piece).contiguous()
+
+    def expert(self, matrix: Matrix, index: int, count: int) -> Tensor:
+        """f32 [out, in] of one of the `count` experts that the matrix is made of."""
+        if len(matrix.parts) != count:
+            return self.matrix(matrix).chunk(count, dim=matrix.along)[index]
+        stored = self.tensors[matrix.parts[index].name]
+        return stored.T if matrix.transposed else stored
+
+    def put_expert(self, matrix: Matrix, index: int, count: int, value: Tensor) -> None:
+        """Replace one expert's part by `value` [out, in]."""
+        if len(matrix.parts) != count:
+            pieces = list(self.matrix(matrix).chunk(count, dim=matrix.along))
+            pieces[index] = value
+            self.put(matrix, _cat(pieces, matrix.along))
+            return
+        self.tensors[matrix.parts[index].name] = (value.T if matrix.transposed else value).contiguous()
 
     def scale_columns(self, matrix: Matrix, scales: Tensor) -> None:
         """Multiply what the matrix does to each input channel by scales [in]."""
@@ -65,6 +78,12 @@ class PartWeights:
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
+
+
+def _cat(parts: list[Tensor], along: int) -> Tensor:
+    import torch
+
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=along)
 
 
 def dequantise(weight: QuantizedMatrix) -> Tensor:

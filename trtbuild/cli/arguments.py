@@ -49,7 +49,7 @@ BlockOption = Annotated[
     typer.Option("--block-size", help="With int4: 128, 64 or 32; the largest that divides each width if not given."),
 ]
 LayersOption = Annotated[
-    str, typer.Option("--int4-layers", help="With int4: which projections, of attention, mlp and head.")
+    str, typer.Option("--int4-layers", help="With int4: which weights, of attention, mlp, head and embedding.")
 ]
 RevisionOption = Annotated[Optional[str], typer.Option(help="The hub's branch, tag or commit.")]
 IgnoreOption = Annotated[
@@ -171,5 +171,7 @@ def parse_layers(text: str) -> frozenset[Int4Layers]:
             known = ", ".join(group.value for group in Int4Layers)
             raise InputError(f"--int4-layers: {word!r} is none of {known}.") from None
     if not groups:
-        raise InputError("--int4-layers names no group; give some of attention, mlp, head, embedding, or another --precision.")
+        raise InputError(
+            "--int4-layers names no group; give some of attention, mlp, head, embedding, or another --precision."
+        )
     return frozenset(groups)
