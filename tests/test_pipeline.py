@@ -109,7 +109,9 @@ def test_the_manifest_names_every_file_by_its_hash(
     assert found["precision"] == {
         "weights": "int4", "network": "BF16", "kept_in_fp32": [],
         # q, k, v, o, gate, up, down of two layers
-        "int4": {"method": "rtn", "block_sizes": [32], "layers": ["attention", "mlp"], "matrices": 14},
+        "int4": {
+            "method": "rtn", "block_sizes": [32], "int8_matrices": 0, "layers": ["attention", "mlp"], "matrices": 14,
+        },
     }  # fmt: skip
     assert (found["profiles"]["slots"], found["profiles"]["capacity"]) == (2, 64)
     assert (found["engine"], found["options"]["backend"]) == (None, "onnx")

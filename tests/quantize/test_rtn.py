@@ -26,7 +26,7 @@ from trtbuild.quantize.rounding import unpack
 from trtbuild.quantize.rtn import Int4Options, QuantizedWeights, block_size, quantize_to_int4
 from trtbuild.quantize.stored import INT8, Int4Layers, int4
 
-ALL = frozenset(Int4Layers)
+ALL = frozenset(Int4Layers) - {Int4Layers.EMBEDDING}
 GPT2 = dict.fromkeys(("head_dim", "num_key_value_heads", "intermediate_size", "max_position_embeddings"))
 
 
