@@ -10,9 +10,8 @@ from trtbuild.calibration.audit import audit as measure
 from trtbuild.calibration.audit_file import write_audit
 from trtbuild.calibration.ranges import Range
 from trtbuild.calibration.samples import SampleOptions, Samples, read_samples
-from trtbuild.errors import InputError
 from trtbuild.exporting import read_weights
-from trtbuild.files import atomic_file
+from trtbuild.files import atomic_file, refuse_existing_file
 from trtbuild.options import ExportOptions
 from trtbuild.progress import Progress, Silent
 from trtbuild.stages import Stage, Stages
@@ -47,8 +46,7 @@ def audit(
     """
     need_torch()
     options, stages = options or ExportOptions(), Stages(progress or Silent())
-    if out.exists() and not force:
-        raise InputError(f"{out} exists. Choose another --out, or give --force to replace it.")
+    refuse_existing_file(out, "--out", replace=force)
     with stages.stage("checkpoint"):
         weights = read_weights(model, options, stages.progress)
     with stages.stage("samples") as stage:

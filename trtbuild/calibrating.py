@@ -17,7 +17,7 @@ from trtbuild.calibration.layer_fit import MatrixReport
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import Samples, read_samples
 from trtbuild.errors import InputError
-from trtbuild.exporting import Weights, quantise, read_weights, refuse_overwriting
+from trtbuild.exporting import Weights, read_weights, refuse_overwriting, unpacked
 from trtbuild.files import put_in_place, refuse_existing, resumable_folder
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.rtn import Int4Options, plan_int4
@@ -93,15 +93,13 @@ def calibrate(
         "budget": [options.bits, options.max_kl],
     }
     with resumable_folder(out, identity) as folder:
-        if weights.packed is not None:
-            weights = replace(quantise(weights, options.export, folder, stages), packed=None)
+        weights = unpacked(weights, options.export, folder, stages)
         rounds_table = Int4Layers.EMBEDDING in options.export.int4_layers
         job = Calibration(weights, chosen, options.method, samples, folder, stages, rounds_table)
         made = _made(job, options)
         put_in_place(made.result, out)
-    found = made.kl if options.max_kl is not None else None
     return CalibrationResult(
-        out, options.method.value, made.bits, found, tuple(made.reports), samples, tuple(stages.done)
+        out, options.method.value, made.bits, made.kl, tuple(made.reports), samples, tuple(stages.done)
     )
 
 

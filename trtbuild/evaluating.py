@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.calibrating import need_torch
@@ -11,7 +11,7 @@ from trtbuild.calibration.evaluation import Evaluation, evaluate, windows
 from trtbuild.calibration.samples import tokenizer_of
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
-from trtbuild.exporting import MODEL_FILE, Weights, quantise, read_weights, write_graph
+from trtbuild.exporting import MODEL_FILE, Weights, read_weights, unpacked, write_graph
 from trtbuild.files import disk_errors
 from trtbuild.options import ExportOptions
 from trtbuild.progress import Progress, Silent
@@ -72,8 +72,8 @@ def evaluate_model(
     with disk_errors(export.cache / "evaluate"):
         export.cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="evaluate-", dir=export.cache) as place:
-            ready = _ready(own, export, Path(place) / "own", stages)
-            against = _ready(reference, export, Path(place) / "against", stages)
+            ready = unpacked(own, export, Path(place) / "own", stages)
+            against = unpacked(reference, export, Path(place) / "against", stages)
             with stages.stage("text"):
                 evaluation = evaluate(ready, against, tokens, progress=stages.progress)
             continuations: tuple[Continuation, ...] = ()
@@ -81,14 +81,6 @@ def evaluate_model(
                 with stages.stage("prompts"):
                     continuations = _continued(ready, against, options, Path(place), stages.progress)
     return EvaluationResult(own, reference, (tokens.shape[0], tokens.shape[1]), evaluation, continuations)
-
-
-def _ready(weights: Weights, export: ExportOptions, folder: Path, stages: Stages) -> Weights:
-    """Another library's INT4 is brought into ours, in a file of `folder`."""
-    if weights.packed is None:
-        return weights
-    folder.mkdir()
-    return replace(quantise(weights, export, folder, stages), packed=None)
 
 
 def _continued(

@@ -247,6 +247,14 @@ def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Sta
     return replace(weights, binding=quantised.binding, quantised=quantised.quantised, table=quantised.table)
 
 
+def unpacked(weights: Weights, options: ExportOptions, folder: Path, stages: Stages) -> Weights:
+    """Another library's INT4 as ours, in a file of its own in `folder`; anything else as it is."""
+    if weights.packed is None:
+        return weights
+    folder.mkdir(exist_ok=True)
+    return replace(quantise(weights, options, folder, stages), packed=None)
+
+
 def refuse_overwriting(checkpoint: Checkpoint, out: Path) -> None:
     """Raise InputError if replacing `out` would remove the checkpoint's own files."""
     for file in (*checkpoint.weight_files, *checkpoint.tokenizer_files):

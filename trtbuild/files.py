@@ -132,6 +132,12 @@ def refuse_existing(destination: Path, *, replace: bool) -> None:
         raise InputError(f"{destination} exists and is not empty. Choose another --out, or give --force to replace it.")
 
 
+def refuse_existing_file(destination: Path, option: str, *, replace: bool) -> None:
+    """Raise InputError if the file that `option` names exists and may not be replaced; call it before any slow work."""
+    if destination.exists() and not replace:
+        raise InputError(f"{destination} exists. Choose another {option}, or give --force to replace it.")
+
+
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
     """Turn a full disk or a refused write into an error of ours that names the place."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 import trtbuild
@@ -13,7 +12,7 @@ from trtbuild.architectures import Matrix, Role
 from trtbuild.calibration.budget import Sensitivity, restored, stored
 from trtbuild.calibration.evaluation import evaluate
 from trtbuild.calibration.layer_fit import MatrixReport
-from trtbuild.calibration.layerwise import Work, copy_rest, layout, run, sensitivities
+from trtbuild.calibration.layerwise import Work, copy_rest, layout, plain_bits, run, sensitivities
 from trtbuild.calibration.samples import Samples
 from trtbuild.checkpoint.base import QUANTIZATION, TensorRef
 from trtbuild.exporting import Weights, read_weights
@@ -41,7 +40,8 @@ class Attempt:
     bits: float
     """Of a weight, on average."""
     reports: list[MatrixReport]
-    kl: float = 0.0
+    kl: float | None = None
+    """From the model in FP32, where it was measured."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +95,17 @@ class Calibration:
     def bits(self, plan: Plan) -> float:
         """A weight's, on average over the chosen matrices; those that the plan leaves out are stored as they were."""
         count = bits = 0.0
+        plain = plain_bits(self.weights.binding)
         for name, (matrix, _) in self.chosen.items():
             rows, width = matrix.shape
             count += rows * width
-            own = plan[name][1].bits_per_weight(width, self.weights.dtype.size) if name in plan else self._plain_bits
+            own = plan[name][1].bits_per_weight(width, self.weights.dtype.size) if name in plan else plain
             bits += rows * width * own
         return bits / count if count else 0.0
 
     @property
     def _table(self) -> TensorRef | None:
         return self.weights.binding.tensor(Role.EMBEDDING) if self.rounds_table else None
-
-    @cached_property
-    def _plain_bits(self) -> float:
-        return 8.0 * self.weights.binding.tensor(Role.EMBEDDING).dtype.size
 
     def _work(self, plan: Plan, folder: Path) -> Work:
         weights = self.weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,14 @@ class MatrixReport:
     largest_input: float
     """The largest absolute activation that reached it, before channels were scaled."""
     seconds: float
+
+
+def by_role(reports: Iterable[MatrixReport]) -> dict[str, list[MatrixReport]]:
+    """Each kind of projection's, in the order of the graph."""
+    roles: dict[str, list[MatrixReport]] = {}
+    for report in reports:
+        roles.setdefault(report.role, []).append(report)
+    return roles
 
 
 @dataclass(slots=True)
@@ -94,9 +102,10 @@ def fit(
             rounded = _round(job, pieces, own, grid, first.sources[0])
             for name, piece, result in zip(group, pieces, rounded, strict=True):
                 done[name].append(result)
-                _put(weights, job.plan[name][0], expert, len(experts), result.dequantised())
+                meant = result.dequantised()
+                _put(weights, job.plan[name][0], expert, len(experts), meant)
                 signal[name] += output_error(piece, own)
-                noise[name] += output_error(result.dequantised() - piece, own)
+                noise[name] += output_error(meant - piece, own)
                 simple = round_to_nearest(piece, largest_magnitude(piece, grid, job.scale_type), grid)
                 plain[name] += output_error(simple.dequantised() - piece, own)
         seconds = (time.perf_counter() - started) / len(group)

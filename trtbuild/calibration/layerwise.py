@@ -28,9 +28,9 @@ from trtbuild.options import Method
 from trtbuild.progress import Progress
 from trtbuild.quantize.floats import as_stored
 from trtbuild.quantize.rounding import pack_transposed
-from trtbuild.quantize.rtn import planned
+from trtbuild.quantize.rtn import kept_as_they_are, planned
 from trtbuild.quantize.scales import Blocks, in_blocks
-from trtbuild.quantize.stored import Grid, QuantizedMatrix, QuantizedTable
+from trtbuild.quantize.stored import Grid, QuantizedMatrix
 from trtbuild.quantize.table import planned_table, quantised_table, write_table
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
@@ -73,20 +73,22 @@ class Work:
         return {ref.name: ref for layer in self.folds for fold in layer for ref in fold.floats}
 
 
+def plain_bits(binding: Binding) -> int:
+    """Of a weight that is not quantised."""
+    return 8 * binding.tensor(Role.EMBEDDING).dtype.size
+
+
 def layout(work: Work) -> list[Planned]:
     """The tensors of the calibrated file: integers and scales, changed ones in FP32, everything else as it is."""
-    replaced = {source for matrix, _ in work.plan.values() for source in matrix.sources}
-    table = work.binding.tensor(Role.EMBEDDING)
-    (replaced.add if work.rounds_table else replaced.discard)(table.name)
     changed = work.changed
     plan = [
-        Planned(name, DType.F32 if name in changed else ref.dtype, ref.shape)
-        for name, ref in work.binding.tensors.items()
-        if name not in replaced
+        Planned(ref.name, DType.F32 if ref.name in changed else ref.dtype, ref.shape)
+        for ref in kept_as_they_are(work.binding, work.plan, rounds_table=work.rounds_table)
     ]
     for name, (matrix, grid) in work.plan.items():
         plan += planned(name, matrix, grid, work.scale_type)
-    plan += planned_table(table, work.scale_type) if work.rounds_table else ()
+    if work.rounds_table:
+        plan += planned_table(work.binding.tensor(Role.EMBEDDING), work.scale_type)
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
 
 
@@ -100,11 +102,8 @@ def run(work: Work, output: WeightsFile, progress: Progress) -> list[MatrixRepor
     reports = _read_journal(journal)
     layers = len(work.binding.spec.layers)
     streams = [_activations(work, name) for name in HIDDEN_FILES]
-    table = work.binding.tensor(Role.EMBEDDING)
-    if work.rounds_table and not reports:
-        write_table(table, work.scale_type, output)
     if not reports:
-        _embed(work, streams[0], quantised_table(table, output.refs) if work.rounds_table else None)
+        _embed(work, streams[0], output)
     for layer in range(len(reports), layers):
         progress.update(layer, layers + 1, f"layer {layer}")
         reports.append(_layer(work, layer, streams[layer % 2], streams[1 - layer % 2], output))
@@ -147,7 +146,7 @@ def sensitivities(work: Work, samples: int, progress: Progress) -> list[Sensitiv
             got = run(probe, weights.arrays())  # noqa: B023
             return float((np.square(got - want, dtype=np.float64).sum(axis=-1) / lengths).mean())  # noqa: B023
 
-        plain = 8 * work.binding.tensor(Role.EMBEDDING).dtype.size
+        plain = plain_bits(work.binding)
         found += measure(own, weights, part.operands, statistics, work.scale_type, plain, disturbed)
         if not head:
             arrays = weights.arrays()
@@ -176,7 +175,13 @@ def _activations(work: Work, name: str) -> Activations:
     return np.memmap(file, np.float32, "r+", 0, shape)
 
 
-def _embed(work: Work, out: Activations, table: QuantizedTable | None) -> None:
+def _embed(work: Work, out: Activations, output: WeightsFile) -> None:
+    """What the first layer is given, by the table as it will be."""
+    table = None
+    if work.rounds_table:
+        ref = work.binding.tensor(Role.EMBEDDING)
+        write_table(ref, work.scale_type, output)
+        table = quantised_table(ref, output.refs)
     for batch in batches(work.tokens.shape):
         out[batch] = embedded(work.binding, work.tokens[batch], table)
     out.flush()

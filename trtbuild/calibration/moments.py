@@ -52,10 +52,6 @@ class Moments:
         """Give up the products, once `gram` was taken for good."""
         self.products = self.products.new_empty(0, 0)
 
-    def magnitude(self) -> Tensor:
-        """The mean of |x|, f32 [in]."""
-        return self.magnitudes / max(1, self.count)
-
 
 @dataclass(slots=True)
 class Statistics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 
@@ -52,8 +53,7 @@ def _offline() -> bool:
 
 def fetch_file(repo: str, path: str, revision: str | None = None) -> Path:
     """Download one file of a data set unless it is cached. Raises InputError and BuildError as `open_hub` does."""
-    wanted = path.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")
-    file = _download(repo, revision, "dataset", [wanted], None) / path
+    file = _download(repo, revision, "dataset", [glob.escape(path)], None) / path
     if file.is_file():
         return file
     raise InputError(f"The data set {repo} has no file {path}. Look at its page for what it has.")

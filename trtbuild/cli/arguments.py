@@ -164,14 +164,12 @@ def engine_options(
 def parse_layers(text: str) -> frozenset[Int4Layers]:
     """'attention,mlp' to the groups; InputError for any other word."""
     groups = []
+    known = ", ".join(group.value for group in Int4Layers)
     for word in filter(None, (part.strip() for part in text.split(","))):
         try:
             groups.append(Int4Layers(word))
         except ValueError:
-            known = ", ".join(group.value for group in Int4Layers)
             raise InputError(f"--int4-layers: {word!r} is none of {known}.") from None
     if not groups:
-        raise InputError(
-            "--int4-layers names no group; give some of attention, mlp, head, embedding, or another --precision."
-        )
+        raise InputError(f"--int4-layers names no group; give some of {known}, or another --precision.")
     return frozenset(groups)

@@ -61,6 +61,7 @@ def calibrate_command(
     ```
     """
     from trtbuild.calibrating import calibrate
+    from trtbuild.calibration.layer_fit import by_role
     from trtbuild.calibration.options import CalibrationOptions
     from trtbuild.calibration.recipes import load_recipe
 
@@ -89,8 +90,7 @@ def calibrate_command(
     table.add_column("projection")
     for column in ("block", "SQNR of rtn", "SQNR", "worst layer"):
         table.add_column(column, justify="right")
-    for role in dict.fromkeys(report.role for report in result.matrices):
-        own = [report for report in result.matrices if report.role == role]
+    for role, own in by_role(result.matrices).items():
         worst = min(own, key=lambda report: report.sqnr)
         mean, plain = (sum(values) / len(own) for values in ([r.sqnr for r in own], [r.sqnr_rtn for r in own]))
         where = f"{worst.sqnr:.1f} dB" + ("" if worst.layer is None else f" ({worst.layer})")

@@ -64,6 +64,9 @@ def as_f32(stored: NDArray[Any], dtype: DType) -> NDArray[np.float32]:
     return stored.astype(np.float32, copy=False)
 
 
+NIBBLES = np.arange(0, 32, 4, dtype=np.uint32)
+"""Where each of a word's eight begins, in bits."""
+
 STORED: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype("<f4"),
     DType.F16: np.dtype("<f2"),
@@ -83,3 +86,12 @@ def unpack(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
     """u8 [in, out / 2] -> int8 [in, out], the inverse of the packing (not of the transposition)."""
     nibbles = np.stack([packed & 0x0F, packed >> 4], axis=-1).reshape(packed.shape[0], -1).astype(np.int8)
     return np.where(nibbles > HIGHEST, nibbles - 16, nibbles).astype(np.int8)
+
+
+def nibbles(packed: NDArray[np.uint32], axis: int) -> NDArray[np.uint8]:
+    """Eight 4-bit numbers of each word, the lowest first, side by side along `axis` of a matrix."""
+    spread = (packed[..., None] >> NIBBLES) & np.uint32(15)
+    rows, columns = packed.shape
+    if axis == 1:
+        return spread.astype(np.uint8).reshape(rows, 8 * columns)
+    return spread.astype(np.uint8).transpose(0, 2, 1).reshape(8 * rows, columns)

@@ -107,11 +107,9 @@ def quantize_to_int4(
     """
     progress = progress or Silent()
     chosen = plan_int4(binding, options)
-    replaced = {source for matrix, _ in chosen.values() for source in matrix.sources}
     table = binding.tensor(Role.EMBEDDING)
     rounds_table = Int4Layers.EMBEDDING in options.layers
-    (replaced.add if rounds_table else replaced.discard)(table.name)
-    kept = [ref for name, ref in binding.tensors.items() if name not in replaced]
+    kept = kept_as_they_are(binding, chosen, rounds_table=rounds_table)
     total = sum(part.length for matrix, _ in chosen.values() for part in matrix.parts) + sum(ref.length for ref in kept)
     done = 0
     layout = _layout(kept, chosen, options, table if rounds_table else None)
@@ -158,6 +156,17 @@ def _layout(
         plan += planned(name, matrix, grid, options.scale_type)
     # By falling element size, each tensor is aligned to its own.
     return sorted(plan, key=lambda tensor: -tensor.dtype.size)
+
+
+def kept_as_they_are(
+    binding: Binding, plan: Mapping[str, tuple[Matrix, Grid]], *, rounds_table: bool
+) -> list[TensorRef]:
+    """The tensors that no quantised matrix stands for. A tied head that is in the plan gets a copy of its own."""
+    table = binding.tensor(Role.EMBEDDING).name
+    replaced = {source for matrix, _ in plan.values() for source in matrix.sources} - {table}
+    return [
+        ref for name, ref in binding.tensors.items() if name not in replaced and not (rounds_table and name == table)
+    ]
 
 
 def planned(name: str, matrix: Matrix, grid: Grid, scale_type: DType) -> tuple[Planned, Planned]:

@@ -12,7 +12,7 @@ from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.quantize.floats import as_stored, read_finite
-from trtbuild.quantize.rounding import LOWEST, round_to_int4
+from trtbuild.quantize.rounding import LOWEST, NIBBLES, nibbles, round_to_int4
 from trtbuild.quantize.stored import Int4Layers, QuantizedTable
 from trtbuild.quantize.weights_file import Planned, WeightsFile
 
@@ -75,16 +75,13 @@ def check_stored(table: QuantizedTable, whole: TensorRef, where: str) -> None:
 
 def pack_rows(values: NDArray[np.int8]) -> NDArray[np.int32]:
     """int8 [rows, width] in -8..7 -> i32 [rows, width / 8]: each plus 8, the first of eight in the lowest nibble."""
-    nibbles = (values - LOWEST).astype(np.uint32).reshape(len(values), -1, DIGITS)
-    shifts = np.arange(DIGITS, dtype=np.uint32) * np.uint32(4)
-    return np.bitwise_or.reduce(nibbles << shifts, axis=2).view(np.int32)
+    eights = (values - LOWEST).astype(np.uint32).reshape(len(values), -1, DIGITS)
+    return np.bitwise_or.reduce(eights << NIBBLES, axis=2).view(np.int32)
 
 
 def unpack_rows(packed: NDArray[np.int32]) -> NDArray[np.int8]:
     """The inverse of `pack_rows`."""
-    shifts = np.arange(DIGITS, dtype=np.uint32) * np.uint32(4)
-    nibbles = (packed.view(np.uint32)[:, :, None] >> shifts) & np.uint32(15)
-    return (nibbles.astype(np.int8) + np.int8(LOWEST)).reshape(len(packed), -1)
+    return nibbles(packed.view(np.uint32), 1).astype(np.int8) + np.int8(LOWEST)
 
 
 def table_rows(table: QuantizedTable, rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import trtbuild
 from trtbuild.calibrating import CalibrationReport
 from trtbuild.evaluating import EvaluationResult
 from trtbuild.report import plots
-from trtbuild.verify.continuation import Continuation
+from trtbuild.verify.continuation import Continuation, common_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +78,10 @@ def _plots(result: EvaluationResult, report: CalibrationReport | None) -> list[P
 
 def _parted(each: Continuation) -> dict[str, Any]:
     """What both wrote, and where each goes its own way."""
-    pairs = zip(each.reference, each.model, strict=False)
-    shorter = min(len(each.reference), len(each.model))
-    same = next((place for place, (want, have) in enumerate(pairs) if want != have), shorter)
+    same = common_prefix(each.reference, each.model)
     return {
         "prompt": each.prompt,
         "same_tokens": each.same_tokens,
         "tokens": each.tokens,
-        "sides": _sides((each.reference, each.model), same),
+        "sides": [(text[:same], text[same:]) for text in (each.reference, each.model)],
     }
-
-
-def _sides(texts: Sequence[str], same: int) -> list[tuple[str, str]]:
-    return [(text[:same], text[same:]) for text in texts]

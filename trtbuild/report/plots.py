@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trtbuild.calibration.layer_fit import MatrixReport
+from trtbuild.calibration.layer_fit import MatrixReport, by_role
 from trtbuild.calibration.ranges import FP16_LARGEST
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WIDTH = 9.0
 
 def error_by_layer(matrices: Sequence[MatrixReport]) -> str:
     """SQNR of each kind of projection over the layers, one panel a kind: rounding to nearest, and what was chosen."""
-    roles = _by_role(matrices)
+    roles = by_role(matrices)
     columns = min(4, len(roles))
     rows = -(-len(roles) // columns)
     with _figure(WIDTH, 0.4 + 1.7 * rows) as figure:
@@ -51,7 +51,7 @@ def activation_ranges(matrices: Sequence[MatrixReport]) -> str:
     Projections that read the same values share a line.
     """
     lines: dict[tuple[tuple[int, float], ...], list[str]] = {}
-    for role, own in _by_role(matrices).items():
+    for role, own in by_role(matrices).items():
         lines.setdefault(tuple((report.layer or 0, report.largest_input) for report in own), []).append(role)
     with _figure(WIDTH, 3.2) as figure:
         axes = figure.subplots()
@@ -83,13 +83,6 @@ def divergence_by_position(kl: Sequence[float]) -> str:
         axes.set_ylabel("KL divergence, nats", fontsize=9)
         figure.legend(loc="outside upper right", ncols=2, fontsize=8)
         return _svg(figure)
-
-
-def _by_role(matrices: Sequence[MatrixReport]) -> Mapping[str, list[MatrixReport]]:
-    roles: dict[str, list[MatrixReport]] = {}
-    for report in matrices:
-        roles.setdefault(report.role, []).append(report)
-    return roles
 
 
 def _smoothed(values: NDArray[np.float64], around: int) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from trtbuild.calibrating import read_report
 from trtbuild.errors import InputError
 from trtbuild.evaluating import EvaluationResult
-from trtbuild.files import atomic_file
+from trtbuild.files import atomic_file, refuse_existing_file
 from trtbuild.report.page import evaluation_page
 
 
@@ -19,8 +19,7 @@ def check_page(file: Path, *, force: bool) -> None:
         raise InputError("The page's plots need matplotlib: pip install 'trtbuild[calibrate]'.") from error
     if file.is_dir():
         raise InputError(f"{file} is a folder; --html names a file.")
-    if file.exists() and not force:
-        raise InputError(f"{file} exists. Choose another --html, or give --force to replace it.")
+    refuse_existing_file(file, "--html", replace=force)
 
 
 def save_evaluation(result: EvaluationResult, file: Path) -> None:

@@ -22,6 +22,12 @@ class Continuation:
         cls, prompt: str, reference: Sequence[int], model: Sequence[int], decode: Callable[[list[int]], str]
     ) -> Continuation:
         """From the tokens of each, of one number."""
-        pairs = zip(reference, model, strict=True)
-        same = next((place for place, (want, have) in enumerate(pairs) if want != have), len(reference))
+        assert len(reference) == len(model)
+        same = common_prefix(reference, model)
         return cls(prompt, decode(list(reference)), decode(list(model)), same, len(reference))
+
+
+def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many elements two sequences begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

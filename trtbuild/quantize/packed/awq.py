@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.errors import InputError
-from trtbuild.quantize.packed.matrix import Scheme, Unpacked, assemble, floats, needed, nibbles, scheme_of, words
+from trtbuild.quantize.packed.matrix import Scheme, Unpacked, assemble, floats, needed, scheme_of, words
+from trtbuild.quantize.rounding import nibbles
 
 SUFFIXES = ("qweight", "qzeros", "scales")
 

@@ -16,10 +16,10 @@ from trtbuild.quantize.packed.matrix import (
     floats,
     indices,
     needed,
-    nibbles,
     scheme_of,
     words,
 )
+from trtbuild.quantize.rounding import nibbles
 
 SUFFIXES = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
 

@@ -17,10 +17,10 @@ from trtbuild.quantize.packed.matrix import (
     floats,
     indices,
     needed,
-    nibbles,
     scheme_of,
     words,
 )
+from trtbuild.quantize.rounding import nibbles
 
 SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
 

@@ -14,8 +14,6 @@ from trtbuild.errors import InputError
 from trtbuild.quantize.rounding import STORED, as_f32
 from trtbuild.quantize.rtn import BLOCK_SIZES
 
-NIBBLES = np.arange(0, 32, 4, dtype=np.uint32)
-
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
@@ -84,15 +82,6 @@ def assemble(
     if zeros is not None and (zeros != 8).any():
         own = np.repeat(zeros.astype(np.int8) - np.int8(8), copies, axis=0)
     return Unpacked(signed, scales, own, order, block)
-
-
-def nibbles(packed: NDArray[np.uint32], axis: int) -> NDArray[np.uint8]:
-    """Eight 4-bit numbers of each word, the lowest first, side by side along `axis` of a matrix."""
-    spread = (packed[..., None] >> NIBBLES) & np.uint32(15)
-    rows, columns = packed.shape
-    if axis == 1:
-        return spread.astype(np.uint8).reshape(rows, 8 * columns)
-    return spread.astype(np.uint8).transpose(0, 2, 1).reshape(8 * rows, columns)
 
 
 def words(ref: TensorRef, what: str) -> NDArray[np.uint32]:
