@@ -72,8 +72,12 @@ struct Pieces {
     }
 };
 
-constexpr size_t decode_shared(int head_dim) {
+// Bytes of shared memory: the warps' parts of the result, and wide heads' queries.
+TRTBUILD_ANYWHERE constexpr size_t decode_parts(int head_dim) {
     return sizeof(float) * DECODE_WARPS * DECODE_HEADS * static_cast<size_t>(head_dim + 2);
+}
+constexpr size_t decode_shared(int head_dim) {
+    return decode_parts(head_dim) + (head_dim > 128 ? 2 * DECODE_HEADS * static_cast<size_t>(head_dim) : 0);
 }
 
 // Where a split leaves its largest score, its sum of weights and its mixed values, of one head.
@@ -100,8 +104,20 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
 
     Global<T> const output = Global<T>(static_cast<T*>(a.output)) +
                              (static_cast<int64_t>(own.begin) * a.heads + first_head) * head_dim;
+    // Of wide heads there are no registers for all of it at once: queries wait in shared memory, keys come for eight
+    // positions, then for eight more.
+    constexpr bool wide = head_dim > 128;
+    Shared<float> const parts = shared_memory<float>();
+    Shared<uint4> const queries = shared_memory<uint4>() + decode_parts(head_dim) / sizeof(uint4);
     Pieces<head_dim, 4> query;
     query.read(Global<T const>(output) + (r < heads ? r : 0) * head_dim, c, r < heads);
+    if constexpr (wide) {
+        if (warp == 0) {
+            TRTBUILD_UNROLL
+            for (int i = 0; i < query.whole; ++i) store<uint4>(queries + i * WARP + lane, query.piece[i]);
+        }
+        sync_threads();
+    }
     float const slope = slope_of(a, first_head + r);
 
     float mixed[head_dim / 16][4] = {};  // [dimension, head]
@@ -113,9 +129,9 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
         Global<T const> const keys = page_row<T>(a, page, 0, kv_head, row), values = page_row<T>(a, page, 1, kv_head, row);
         auto const sees = [&](int offset) { return at + offset >= seen && at + offset <= position; };
 
-        Pieces<head_dim, 4> key[2];
-        key[0].read(keys + r * head_dim, c, sees(r));
-        key[1].read(keys + (r + 8) * head_dim, c, sees(r + 8));
+        constexpr int at_once = wide ? 1 : 2;
+        Pieces<head_dim, 4> key[at_once];
+        auto const read_keys = [&](int j) { key[j % at_once].read(keys + (r + 8 * j) * head_dim, c, sees(r + 8 * j)); };
         Pieces<head_dim, 8> value[4];  // of positions 2c, 2c + 1, 2c + 8, 2c + 9
         auto const read_values = [&] {
             TRTBUILD_UNROLL
@@ -124,18 +140,26 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
                 value[i].read(values + offset * head_dim, r, sees(offset));
             }
         };
-        // Of wide heads there are no registers for both at once.
-        if constexpr (head_dim <= 128) read_values();
+        if constexpr (!wide) {
+            read_keys(0);
+            read_keys(1);
+            read_values();
+        }
 
         float scores[2][4] = {};  // [head, position]
         TRTBUILD_UNROLL
-        for (int i = 0; i < query.words; i += 2) {
+        for (int j = 0; j < 2; ++j) {
+            if constexpr (wide) read_keys(j);
+            Pieces<head_dim, 4> const& k = key[j % at_once];
             TRTBUILD_UNROLL
-            for (int j = 0; j < 2; ++j) {
-                mma<T>(scores[j], query.word(i), 0u, query.word(i + 1), 0u, key[j].word(i), key[j].word(i + 1));
+            for (int i = 0; i < query.words; i += 2) {
+                if constexpr (wide) {
+                    if (i % 4 == 0) query.piece[i / 4] = load<uint4>(queries + i / 4 * WARP + lane);
+                }
+                mma<T>(scores[j], query.word(i), 0u, query.word(i + 1), 0u, k.word(i), k.word(i + 1));
             }
         }
-        if constexpr (head_dim > 128) read_values();
+        if constexpr (wide) read_values();
 
         float tile_largest = NEVER;
         TRTBUILD_UNROLL
@@ -176,7 +200,6 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
     total += shuffle_xor(total, 2);
 
     // The warps' parts, [warp, head, head_dim + 2], and their sum.
-    Shared<float> const parts = shared_memory<float>();
     constexpr int length = head_dim + 2;
     Shared<float> const mine = parts + warp * DECODE_HEADS * length;
     TRTBUILD_UNROLL
