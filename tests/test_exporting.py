@@ -72,6 +72,13 @@ def test_int4_needs_only_its_own_file(tiny_checkpoint: Checkpoints) -> None:
     assert properties(result.onnx_file)["trtbuild.int4"] == "rtn, symmetric, blocks of 64"
 
 
+def test_int4_of_the_embedding_alone_is_named(tiny_checkpoint: Checkpoints) -> None:
+    checkpoint = tiny_checkpoint(tie_word_embeddings=False)
+    result = export_it(checkpoint, precision=Precision.INT4, int4_layers=frozenset({Int4Layers.EMBEDDING}))
+    assert properties(result.onnx_file)["trtbuild.int4"] == "rtn, symmetric, blocks of 32"
+    assert [stage.note for stage in result.stages if stage.name == "int4"] == ["1 matrices, blocks of 32"]
+
+
 def test_int4_of_chosen_layers(tiny_checkpoint: Checkpoints) -> None:
     """Seven projections a layer: four of attention, three of the MLP; and the head."""
 

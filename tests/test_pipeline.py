@@ -111,6 +111,7 @@ def test_the_manifest_names_every_file_by_its_hash(
         # q, k, v, o, gate, up, down of two layers
         "int4": {
             "method": "rtn", "block_sizes": [32], "int8_matrices": 0, "layers": ["attention", "mlp"], "matrices": 14,
+            "embedding": False,
         },
     }  # fmt: skip
     assert (found["profiles"]["slots"], found["profiles"]["capacity"]) == (2, 64)

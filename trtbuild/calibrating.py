@@ -66,6 +66,11 @@ def calibrate(
         weights = _read(model, options, stages.progress)
         int4 = Int4Options(weights.dtype, options.export.block_size, options.export.int4_layers)
         chosen = plan_int4(weights.binding, int4)
+        if not chosen:
+            raise InputError(
+                "--int4-layers embedding alone leaves nothing to calibrate: it is rounded to nearest either way. Name "
+                "the groups to calibrate too, or compile with --precision int4 --int4-layers embedding."
+            )
         left = sorted(set(weights.packed_matrices) - set(chosen))
         if left:
             raise InputError(f"{left[0]} comes in INT4 and --int4-layers leaves it out. Name its group too.")

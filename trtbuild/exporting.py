@@ -23,7 +23,8 @@ from trtbuild.quantize.packed import PackedCheckpoint
 from trtbuild.quantize.packed import take_apart as take_packed_apart
 from trtbuild.quantize.packed.convert import convert, matrices
 from trtbuild.quantize.rtn import Int4Options, plan_int4, quantize_to_int4
-from trtbuild.quantize.stored import DEFAULT_LAYERS, QuantizedMatrix, QuantizedTable, named
+from trtbuild.quantize.stored import DEFAULT_LAYERS, Grid, QuantizedMatrix, QuantizedTable, int4, named
+from trtbuild.quantize.table import BLOCK
 from trtbuild.stages import Stage, Stages
 
 DEFAULT_CAPACITY = 2048
@@ -61,6 +62,11 @@ class Weights:
         return "rtn" if self.calibrated is None else self.calibrated.method
 
     @property
+    def grids(self) -> tuple[Grid, ...]:
+        """What each INT4 matrix, and the embedding if it is INT4, is rounded to."""
+        return *(each.grid for each in self.quantised.values()), *(() if self.table is None else (int4(BLOCK),))
+
+    @property
     def packed_matrices(self) -> tuple[str, ...]:
         """Names of the matrices that come in another library's INT4."""
         if self.packed is None:
@@ -85,8 +91,8 @@ class Weights:
             "trtbuild.precision": self.precision.value,
             "trtbuild.network_type": dtype.value,
         }
-        if self.quantised:
-            facts["trtbuild.int4"] = f"{self.method}, symmetric, {named(each.grid for each in self.quantised.values())}"
+        if self.grids:
+            facts["trtbuild.int4"] = f"{self.method}, symmetric, {named(self.grids)}"
         return facts
 
 
@@ -242,9 +248,9 @@ def quantise(weights: Weights, options: ExportOptions, folder: Path, stages: Sta
             assert weights.int4_options is not None
             quantised = quantize_to_int4(weights.binding, weights.int4_options, file, metadata, stages.progress)
         stage.output_bytes = file.stat().st_size
-        grids = (each.grid for each in quantised.quantised.values())
-        stage.note = f"{len(quantised.quantised)} matrices, {named(grids)}"
-    return replace(weights, binding=quantised.binding, quantised=quantised.quantised, table=quantised.table)
+        done = replace(weights, binding=quantised.binding, quantised=quantised.quantised, table=quantised.table)
+        stage.note = f"{len(done.grids)} matrices, {named(done.grids)}"
+    return done
 
 
 def unpacked(weights: Weights, options: ExportOptions, folder: Path, stages: Stages) -> Weights:

@@ -80,13 +80,15 @@ def manifest(
 
 
 def _int4(weights: Weights) -> dict[str, Any] | None:
-    if not weights.quantised:
+    grids = weights.grids
+    if not grids:
         return None
     facts: dict[str, Any] = {
         "method": weights.method,
-        "block_sizes": sorted({each.grid.block for each in weights.quantised.values() if each.grid.block}),
-        "int8_matrices": sum(each.grid.bits == 8 for each in weights.quantised.values()),
+        "block_sizes": sorted({grid.block for grid in grids if grid.block}),
+        "int8_matrices": sum(grid.bits == 8 for grid in grids),
         "matrices": len(weights.quantised),
+        "embedding": weights.table is not None,
     }
     if weights.int4_options is not None:
         facts["layers"] = sorted(group.value for group in weights.int4_options.layers)

@@ -163,6 +163,13 @@ def test_killed_and_started_again(tiny_checkpoint: Checkpoints, tmp_path: Path) 
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
+def test_the_embedding_alone_is_nothing_to_calibrate(tiny_checkpoint: Checkpoints, tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint(vocab_size=49152, tie_word_embeddings=False)
+    with pytest.raises(InputError, match="embedding alone leaves nothing to calibrate"):
+        calibrate(checkpoint, tmp_path / "int4", options(tmp_path, int4_layers=frozenset({Int4Layers.EMBEDDING})))
+    assert not (tmp_path / "int4").exists()
+
+
 def test_a_tied_head_gets_a_copy_of_its_own(tiny_checkpoint: Checkpoints, tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(vocab_size=49152, tie_word_embeddings=True)
     groups = frozenset(Int4Layers) - {Int4Layers.EMBEDDING}
