@@ -9,3 +9,7 @@ class RequestError(ValueError):
 
 class BackendError(RuntimeError):
     """A way to run the model does not work on this machine; the text says why and what to do."""
+
+
+class OutOfPages(RuntimeError):
+    """Fewer pages of the KV cache are free than a step needs."""
