@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trtbuild.serving.pages import PageCache  # noqa: E402
+from trtbuild.serving.pages import PageCache
 
 LONGEST = 32_768
 KINDS = ((0.6, 400, 250), (0.3, 3_000, 200), (0.1, 12_000, 600))

@@ -119,14 +119,15 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
         sync_threads();
     }
     float const slope = slope_of(a, first_head + r);
+    Pages<T> const pages(problem, index, kv_head);
 
     float mixed[head_dim / 16][4] = {};  // [dimension, head]
     float largest = NEVER, total = 0.0f;  // of head r; the total of this lane's positions
     int const begin = division.first + split * division.each;
     int const end = begin + division.each < division.last ? begin + division.each : division.last;
     for (int tile = begin + warp; tile < end; tile += DECODE_WARPS) {
-        int const at = tile * DECODE_TILE, row = at % a.page_size, page = page_of(a, index, at);
-        Global<T const> const keys = page_row<T>(a, page, 0, kv_head, row), values = page_row<T>(a, page, 1, kv_head, row);
+        int const at = tile * DECODE_TILE;
+        Global<T const> const keys = pages.keys + pages.offset(pages.page(at), at), values = keys + pages.values;
         auto const sees = [&](int offset) { return at + offset >= seen && at + offset <= position; };
 
         constexpr int at_once = wide ? 1 : 2;

@@ -21,6 +21,7 @@ TRTBUILD_KERNEL(FP32_WARPS* WARP, 2) attention_fp32(TRTBUILD_PARAMETER Problem p
     Sequence const own = sequence(a, index);
     int const position = own.past + token - own.begin, kv_head = head / (a.heads / a.kv_heads);
     float const slope = slope_of(a, head);
+    Pages<float> const pages(problem, index, kv_head);
 
     Global<float> const output =
         Global<float>(static_cast<float*>(a.output)) + (static_cast<int64_t>(token) * a.heads + head) * head_dim;
@@ -36,10 +37,10 @@ TRTBUILD_KERNEL(FP32_WARPS* WARP, 2) attention_fp32(TRTBUILD_PARAMETER Problem p
     for (int first = seen / DECODE_TILE * DECODE_TILE; first <= position; first += WARP) {
         int const at = first + lane;
         bool const sees = at >= seen && at <= position;
-        int const page = sees ? page_of(a, index, at) : 0;
+        int const page = sees ? pages.page(at) : 0;
         float s = NEVER;
         if (sees) {
-            Global<float const> const key = page_row<float>(a, page, 0, kv_head, at % a.page_size);
+            Global<float const> const key = pages.keys + pages.offset(page, at);
             float product = 0.0f;
             for (int d = 0; d < head_dim; d += 4) {
                 float4 const x = load<float4>(Shared<float const>(query + d)), y = load<float4>(key + d);
@@ -62,7 +63,7 @@ TRTBUILD_KERNEL(FP32_WARPS* WARP, 2) attention_fp32(TRTBUILD_PARAMETER Problem p
             float const its_weight = shuffle(weight, other);
             int const its_page = shuffle(page, other), its_position = first + other;
             if (its_position < seen || its_position > position) continue;
-            Global<float const> const value = page_row<float>(a, its_page, 1, kv_head, its_position % a.page_size);
+            Global<float const> const value = pages.keys + pages.offset(its_page, its_position) + pages.values;
             TRTBUILD_UNROLL
             for (int i = 0; i < own_dims; ++i) {
                 int const d = lane + i * WARP;

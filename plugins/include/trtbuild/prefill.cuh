@@ -77,15 +77,16 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
     Global<T> const output = Global<T>(static_cast<T*>(a.output)) +
                              (static_cast<int64_t>(own.begin + queries.first) * a.heads + head) * head_dim;
     int const stride = a.heads * head_dim;
+    Pages<T> const pages(problem, queries.index, kv_head);
 
     auto const fetch = [&](int tile, int stage) {
         for (int i = thread; i < positions * chunks; i += threads) {
             int const row = i / chunks, column = i % chunks * 8, at = tile * positions + row;
             bool const valid = at >= seen && at < end;
-            int const page = valid ? page_of(a, queries.index, at) : 0, page_at = valid ? at % a.page_size : 0;
+            Global<T const> const from = pages.keys + (valid ? pages.offset(pages.page(at), at) : 0) + column;
             int const to = stage * Shape::tile + row * pitch + column;
-            copy_async(keys + to, Global<T const>(page_row<T>(a, page, 0, kv_head, page_at) + column), valid);
-            copy_async(values + to, Global<T const>(page_row<T>(a, page, 1, kv_head, page_at) + column), valid);
+            copy_async(keys + to, from, valid);
+            copy_async(values + to, from + pages.values, valid);
         }
         copy_async_commit();
     };
@@ -117,6 +118,9 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
         }
     }
 
+    // Where a score is q.k times a factor, the factor waits until the exponential, where it costs nothing.
+    bool const plain = a.soft_cap == 0.0f && a.has_alibi == 0;
+    float const factor = plain ? a.scale * LOG2E : 1.0f;
     float mixed[head_dim / 8][4] = {};
     float largest[2] = {NEVER, NEVER}, total[2] = {0.0f, 0.0f};
     for (int stage = 0; tile < last_tile; ++tile, stage ^= 1) {
@@ -150,24 +154,30 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
 
         int const first = tile * positions;
         bool const all_seen = first + positions <= first_own + 1 && first >= first_seen(a, end - 1);
+        if (!plain || !all_seen) {
+            TRTBUILD_UNROLL
+            for (int j = 0; j < positions / 8; ++j) {
+                TRTBUILD_UNROLL
+                for (int i = 0; i < 4; ++i) {
+                    int const at = first + j * 8 + 2 * c + i % 2, mine = first_own + (i < 2 ? row0 : row1);
+                    if (!plain) scores[j][i] = score(a, scores[j][i], slope, mine - at);
+                    if (!all_seen && (at > mine || at < first_seen(a, mine))) scores[j][i] = NEVER;
+                }
+            }
+        }
         float now_largest[2] = {largest[0], largest[1]};
         TRTBUILD_UNROLL
         for (int j = 0; j < positions / 8; ++j) {
             TRTBUILD_UNROLL
-            for (int i = 0; i < 4; ++i) {
-                int const at = first + j * 8 + 2 * c + i % 2, mine = first_own + (i < 2 ? row0 : row1);
-                bool const sees = all_seen || (at <= mine && at >= first_seen(a, mine));
-                scores[j][i] = sees ? score(a, scores[j][i], slope, mine - at) : NEVER;
-                now_largest[i / 2] = fmaxf(now_largest[i / 2], scores[j][i]);
-            }
+            for (int i = 0; i < 4; ++i) now_largest[i / 2] = fmaxf(now_largest[i / 2], scores[j][i]);
         }
         float base[2];  // what scores are taken relative to: 0 as long as a query has seen nothing
         TRTBUILD_UNROLL
         for (int i = 0; i < 2; ++i) {
             now_largest[i] = fmaxf(now_largest[i], shuffle_xor(now_largest[i], 1));
             now_largest[i] = fmaxf(now_largest[i], shuffle_xor(now_largest[i], 2));
-            base[i] = now_largest[i] == NEVER ? 0.0f : now_largest[i];
-            float const shrink = exp2(largest[i] - base[i]);
+            base[i] = now_largest[i] == NEVER ? 0.0f : now_largest[i] * factor;
+            float const shrink = exp2(largest[i] * factor - base[i]);
             largest[i] = now_largest[i];
             total[i] *= shrink;
             TRTBUILD_UNROLL
@@ -183,7 +193,7 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
             TRTBUILD_UNROLL
             for (int i = 0; i < 4; ++i) {
                 float const* const s = scores[2 * j + i / 2] + i % 2 * 2;
-                float const low = exp2(s[0] - base[i % 2]), high = exp2(s[1] - base[i % 2]);
+                float const low = exp2(s[0] * factor - base[i % 2]), high = exp2(s[1] * factor - base[i % 2]);
                 total[i % 2] += low + high;
                 weights[i] = pack<T>(low, high);
             }

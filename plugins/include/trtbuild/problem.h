@@ -28,6 +28,7 @@ struct Problem {
     TrtbuildAttention a;
     int splits;       // at most, of each sequence that decodes
     int head_groups;  // of up to DECODE_HEADS query heads, for each key/value head
+    int page_shift;   // page_size = 1 << page_shift
 };
 
 // The tokens of one sequence in this step.
@@ -43,17 +44,31 @@ TRTBUILD_DEVICE Sequence sequence(TrtbuildAttention const& a, int index) {
     return {begin, end - begin, pasts[index]};
 }
 
-// Position p's row of keys (which = 0) or values (1), [head_dim], of a page of the cache.
+// One sequence's rows of one key/value head. What can be computed once is, since every 16 bytes need an address.
 template <class T>
-TRTBUILD_DEVICE Global<T> page_row(TrtbuildAttention const& a, int page, int which, int kv_head, int row) {
-    int64_t const block = (static_cast<int64_t>(page) * 2 + which) * a.kv_heads + kv_head;
-    return Global<T>(static_cast<T*>(a.kv_pages)) + (block * a.page_size + row) * a.head_dim;
-}
+struct Pages {
+    Global<T> keys;                // of page 0
+    Global<int32_t const> table;
+    int64_t page_length, values;   // elements from page to page, and from a page's keys to its values
+    int head_dim, shift, mask;
 
-TRTBUILD_DEVICE int page_of(TrtbuildAttention const& a, int index, int position) {
-    Global<int32_t const> const table(a.block_table);
-    return table[static_cast<int64_t>(index) * a.max_pages + position / a.page_size];
-}
+    TRTBUILD_DEVICE Pages(Problem const& problem, int index, int kv_head) {
+        TrtbuildAttention const& a = problem.a;
+        int64_t const head_length = static_cast<int64_t>(a.page_size) * a.head_dim;
+        keys = Global<T>(static_cast<T*>(a.kv_pages)) + kv_head * head_length;
+        table = Global<int32_t const>(a.block_table) + static_cast<int64_t>(index) * a.max_pages;
+        values = head_length * a.kv_heads;
+        page_length = 2 * values;
+        head_dim = a.head_dim;
+        shift = problem.page_shift;
+        mask = a.page_size - 1;
+    }
+    TRTBUILD_DEVICE int page(int position) const { return table[position >> shift]; }
+    // From `keys` to a position's row of keys, [head_dim]; its values are `values` further on.
+    TRTBUILD_DEVICE int64_t offset(int page, int position) const {
+        return page * page_length + (position & mask) * head_dim;
+    }
+};
 
 // The first position that a token at `own` sees.
 TRTBUILD_DEVICE int first_seen(TrtbuildAttention const& a, int own) {

@@ -83,8 +83,8 @@ TRTBUILD_KERNEL(WRITE_THREADS, 8) rope_and_write(TRTBUILD_PARAMETER Problem prob
     if (!is_query) {
         Sequence const own = sequence(a, index);
         int const position = own.past + token - own.begin, kv_head = (head - a.heads) % a.kv_heads;
-        int const page = page_of(a, index, position);
-        to = page_row<T>(a, page, is_value ? 1 : 0, kv_head, position % a.page_size) + first;
+        Pages<T> const pages(problem, index, kv_head);
+        to = pages.keys + pages.offset(pages.page(position), position) + (is_value ? pages.values : 0) + first;
     }
 
     Global<T const> const from = Global<T const>(static_cast<T const*>(a.qkv)) +

@@ -19,7 +19,9 @@ Problem problem_of(TrtbuildAttention const& a) {
     int64_t const positions = static_cast<int64_t>(a.max_pages) * a.page_size;
     auto const most = static_cast<int>((positions + DECODE_TILE * LEAST_TILES - 1) / (DECODE_TILE * LEAST_TILES));
     int const splits = wanted < most ? wanted : most;
-    return {a, splits > 0 ? splits : 1, head_groups};
+    int shift = 0;
+    while (1 << shift < a.page_size) ++shift;
+    return {a, splits > 0 ? splits : 1, head_groups, shift};
 }
 
 template <class T>
