@@ -10,6 +10,8 @@ extern "C" {
 void simt_register(void* begin, size_t bytes, int writable);
 /* Forgets all buffers, and begins to count anew. */
 void simt_forget(void);
+/* Whether lengths and page numbers out of range are put into range, as on a GPU; otherwise they are reported. */
+void simt_tolerate(int tolerate);
 /* Sectors of 32 bytes of global memory that blocks read and wrote, each once for a block, and mma operations. */
 void simt_counts(unsigned long long counts[3]);
 char const* simt_error(void);

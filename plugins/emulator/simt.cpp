@@ -59,6 +59,7 @@ std::vector<Buffer> buffers;
 std::string error;
 unsigned long long sectors_read, sectors_written, products;
 uint64_t block_number;
+bool tolerant;
 
 std::vector<std::unique_ptr<Fibre>> fibres;
 jmp_buf scheduler;
@@ -285,6 +286,12 @@ void wait_for_copies(int groups_left) {
     copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
+int put_in_range(int value, int first, int last) {
+    if (value >= first && value <= last) return value;
+    if (!tolerant) fail("uses " + std::to_string(value) + ", which is not in " + std::to_string(first) + " .. " + std::to_string(last));
+    return value < first ? first : last;
+}
+
 void count_product() { ++products; }
 
 void together(Operation operation, void* operand) {
@@ -329,6 +336,8 @@ void simt_forget() {
     simt::buffers.clear();
     simt::sectors_read = simt::sectors_written = simt::products = 0;
 }
+
+void simt_tolerate(int tolerate) { simt::tolerant = tolerate != 0; }
 
 void simt_counts(unsigned long long counts[3]) {
     counts[0] = simt::sectors_read;

@@ -64,6 +64,9 @@ void check_global(void const* address, size_t bytes, bool write);
 // Of each mma, once.
 void count_product();
 
+// Fails for a value that is not in range, unless the test is about such values.
+int put_in_range(int value, int first, int last);
+
 // A barrier of the block, or of the warp.
 void sync_threads();
 void sync_warp();
@@ -219,6 +222,8 @@ uint32_t pack(float low, float high) {
 }
 inline uint32_t low_halves(uint32_t first, uint32_t second) { return (first & 0xffffu) | second << 16; }
 inline uint32_t high_halves(uint32_t first, uint32_t second) { return first >> 16 | (second & 0xffff0000u); }
+
+inline int within(int value, int first, int last) { return simt::put_in_range(value, first, last); }
 
 inline float exp2(float x) { return std::exp2(x); }
 inline float tanh(float x) { return std::tanh(x); }

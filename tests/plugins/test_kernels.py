@@ -119,6 +119,22 @@ def test_more_sequences_than_a_warp_looks_at(emulator: Emulator) -> None:
     check(Case(sequences, heads=1, kv_heads=1, padding=2), emulator)
 
 
+def test_inputs_that_nobody_filled_do_no_harm(emulator: Emulator) -> None:
+    """TensorRT may time a plugin on any bytes: whatever lengths and pages they say, no other memory is touched."""
+    random = np.random.default_rng(0)
+    emulator.library.simt_tolerate(1)
+    try:
+        for number in range(40):
+            dtype = ("fp16", "bf16", "fp32")[number % 3]
+            given = problem(Case(((20, 70), (5, 1), (0, 0), (3, 2)), dtype=dtype, multiprocessors=64, seed=number))
+            for name in ("block_table", "cu_seqlens", "past_lengths"):
+                array, high = given.arrays[name], (1 << 31) - 1 if number % 2 else 100
+                array[...] = random.integers(-high - 1, high, array.shape)
+            emulator(given)
+    finally:
+        emulator.library.simt_tolerate(0)
+
+
 SEQUENCE = st.tuples(st.integers(0, 150), st.sampled_from([0, 1, 1, 2, 5, 16, 63, 64, 65, 90]))
 
 
@@ -151,7 +167,9 @@ def test_any_problem(emulator: Emulator, sequences: list[tuple[int, int]], **sha
     ("changes", "message"),
     [
         ({"type": 3}, "type is none of"),
-        ({"tokens": -1}, "a length is below zero"),
+        ({"tokens": -1}, "tokens or batch is below zero"),
+        ({"pages": 0}, "there is no page"),
+        ({"max_pages": 1 << 28}, "max_pages * page_size is above"),
         ({"page_size": 48}, "page_size is none of 16, 32, 64 and 128"),
         ({"kv_heads": 3}, "kv_heads does not divide heads"),
         ({"kv_heads": 0}, "kv_heads does not divide heads"),
@@ -197,7 +215,7 @@ def test_the_workspace_does_not_grow_with_the_sequences(emulator: Emulator) -> N
         ),
         (
             "prefill.cuh",
-            "        sync_threads();\n        Shared<T> const own_keys",
+            "        sync_threads();\n        int const first = tile",
             "under way|no barrier|nothing was written",
         ),
         ("decode.cuh", "    sync_threads();\n    for (int i = thread_index()", "no barrier|nothing was written"),

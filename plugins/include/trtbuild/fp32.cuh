@@ -19,7 +19,9 @@ TRTBUILD_KERNEL(FP32_WARPS* WARP, 2) attention_fp32(TRTBUILD_PARAMETER Problem p
     int const index = sequence_of(a, token);
     if (head >= a.heads || index >= a.batch) return;
     Sequence const own = sequence(a, index);
-    int const position = own.past + token - own.begin, kv_head = head / (a.heads / a.kv_heads);
+    int const local = token - own.begin;
+    if (local < 0 || local >= own.tokens) return;
+    int const position = own.past + local, kv_head = head / (a.heads / a.kv_heads);
     float const slope = slope_of(a, head);
     Pages<float> const pages(problem, index, kv_head);
 

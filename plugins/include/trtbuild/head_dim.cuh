@@ -20,11 +20,10 @@ template <class T, int head_dim>
 int launch_prefill(Problem const& problem, void* stream) {
     TrtbuildAttention const& a = problem.a;
     // As many tiles as any sequences of these tokens make.
-    int const pairs = a.tokens / 2, whole = a.tokens / PREFILL_ROWS + (a.batch < pairs ? a.batch : pairs);
-    int const tiles = whole < pairs ? whole : pairs;
+    using Shape = PrefillShape<T, head_dim>;
+    int const pairs = a.tokens / 2, tiles = min_of(a.tokens / Shape::rows + min_of(a.batch, pairs), pairs);
     if (tiles == 0) return 0;
-    size_t const shared = PrefillShape<T, head_dim>::shared;
-    return launch(prefill<T, head_dim>, Grid{a.heads, tiles, 1}, PREFILL_WARPS * WARP, shared, stream, problem);
+    return launch(prefill<T, head_dim>, Grid{a.heads, tiles, 1}, Shape::warps * WARP, Shape::shared, stream, problem);
 }
 
 template <int head_dim>

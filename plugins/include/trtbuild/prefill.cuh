@@ -1,7 +1,8 @@
 // Attention of sequences with several new tokens: tiles of queries against tiles of the cache, softmax as it goes along
 // (Dao 2023, FlashAttention-2), over all positions that came before and those of this step, which are in their pages too.
 //
-// A block has 64 queries of one head, a warp 16 of them. Tiles of keys and values come to shared memory by asynchronous
+// A block has 128 queries of one head (96 or 64 where registers or shared memory ask for it), a warp 16 of them, which passes over the tiles that none of its
+// queries sees. Tiles of keys and values come to shared memory by asynchronous
 // copies, the next one while this one is used; rows are 16 bytes longer there than in memory, which puts the eight rows
 // that ldmatrix reads at a time into different banks for each of our head sizes.
 #pragma once
@@ -13,12 +14,16 @@ namespace trtbuild {
 template <class T, int head_dim>
 struct PrefillShape {
     // Of wide heads half as many positions: registers and shared memory are what they were.
+    static constexpr int rows = head_dim <= 64 ? 96 : head_dim <= 128 ? 128 : 64;
+    static constexpr int warps = rows / 16;
     static constexpr int positions = head_dim <= 128 ? 64 : 32;
+    // That a multiprocessor has registers for.
+    static constexpr int blocks = head_dim <= 64 ? 2 : 1;
     static constexpr int pitch = head_dim + 8;
     static constexpr int tile = positions * pitch;
     // Queries stay in registers as long as they fit.
     static constexpr bool queries_shared = head_dim > 128;
-    static constexpr size_t shared = sizeof(T) * (4 * tile + (queries_shared ? PREFILL_ROWS * pitch : 0));
+    static constexpr size_t shared = sizeof(T) * (4 * tile + (queries_shared ? rows * pitch : 0));
 };
 
 // The queries of a block: rows first .. first + rows - 1 of the tokens of a sequence.
@@ -30,14 +35,14 @@ struct QueryTile {
 
 // Tiles are numbered through the sequences that have more than one token, the last of a sequence, which sees the most,
 // first. A warp looks at 32 sequences at a time.
+template <int rows>
 TRTBUILD_DEVICE QueryTile query_tile(TrtbuildAttention const& a, int tile) {
-    Global<int32_t const> const starts(a.cu_seqlens);
     int const lane = thread_index() % WARP;
     int before = 0;
     for (int first = 0; first < a.batch; first += WARP) {
         int tokens = 0;
-        if (first + lane < a.batch) tokens = starts[first + lane + 1] - starts[first + lane];
-        int const tiles = tokens > 1 ? divide_up(tokens, PREFILL_ROWS) : 0;
+        if (first + lane < a.batch) tokens = sequence(a, first + lane).tokens;
+        int const tiles = tokens > 1 ? divide_up(tokens, rows) : 0;
         int through = tiles;  // of this sequence and those of the lanes before
         for (int step = 1; step < WARP; step *= 2) {
             int const below = shuffle(through, lane >= step ? lane - step : lane);
@@ -51,20 +56,20 @@ TRTBUILD_DEVICE QueryTile query_tile(TrtbuildAttention const& a, int tile) {
         int const found = count_bits(done);
         int const its_tiles = shuffle(tiles, found), its_tokens = shuffle(tokens, found);
         int const local = its_tiles - 1 - (tile - before - (shuffle(through, found) - its_tiles));
-        int const left = its_tokens - local * PREFILL_ROWS;
-        return {first + found, local * PREFILL_ROWS, left < PREFILL_ROWS ? left : PREFILL_ROWS};
+        int const left = its_tokens - local * rows;
+        return {first + found, local * rows, left < rows ? left : rows};
     }
     return {0, 0, 0};
 }
 
 // Grid: heads, tiles (as many as there may be).
 template <class T, int head_dim>
-TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem problem) {
+TRTBUILD_KERNEL((PrefillShape<T, head_dim>::warps * WARP), (PrefillShape<T, head_dim>::blocks)) prefill(TRTBUILD_PARAMETER Problem problem) {
     using Shape = PrefillShape<T, head_dim>;
     constexpr int positions = Shape::positions, pitch = Shape::pitch, chunks = head_dim / 8;
-    constexpr int threads = PREFILL_WARPS * WARP;
+    constexpr int threads = Shape::warps * WARP;
     TrtbuildAttention const& a = problem.a;
-    QueryTile const queries = query_tile(a, block_index().y);
+    QueryTile const queries = query_tile<Shape::rows>(a, block_index().y);
     if (queries.rows == 0) return;
     Sequence const own = sequence(a, queries.index);
     int const thread = thread_index(), lane = thread % WARP, warp = thread / WARP, r = lane / 4, c = lane % 4;
@@ -94,7 +99,7 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
     int tile = seen / positions;
     int const last_tile = divide_up(end, positions);
     if constexpr (Shape::queries_shared) {
-        for (int i = thread; i < PREFILL_ROWS * chunks; i += threads) {
+        for (int i = thread; i < Shape::rows * chunks; i += threads) {
             int const row = i / chunks, column = i % chunks * 8;
             bool const valid = row < queries.rows;
             copy_async(query_rows + row * pitch + column,
@@ -131,6 +136,13 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
             copy_async_wait<0>();
         }
         sync_threads();
+        int const first = tile * positions;
+        // What the first of this warp's queries sees of the tile, and the last.
+        int const warp_own = first_own + warp * 16, warp_last = min_of(warp_own + 15, end - 1);
+        if (warp * 16 >= queries.rows || first > warp_last || first + positions <= first_seen(a, warp_own)) {
+            sync_threads();
+            continue;
+        }
         Shared<T> const own_keys = keys + stage * Shape::tile, own_values = values + stage * Shape::tile;
 
         float scores[positions / 8][4] = {};
@@ -152,8 +164,7 @@ TRTBUILD_KERNEL(PREFILL_WARPS* WARP, 2) prefill(TRTBUILD_PARAMETER Problem probl
             }
         }
 
-        int const first = tile * positions;
-        bool const all_seen = first + positions <= first_own + 1 && first >= first_seen(a, end - 1);
+        bool const all_seen = first + positions <= warp_own + 1 && first >= first_seen(a, warp_last);
         if (!plain || !all_seen) {
             TRTBUILD_UNROLL
             for (int j = 0; j < positions / 8; ++j) {

@@ -16,13 +16,11 @@ constexpr int DECODE_WARPS = 4;
 // A split of a sequence is not shorter than this many tiles: two for each warp.
 constexpr int LEAST_TILES = 2 * DECODE_WARPS;
 
-constexpr int PREFILL_ROWS = 64;
-constexpr int PREFILL_WARPS = PREFILL_ROWS / 16;
-
 constexpr float LOG2E = 1.4426950408889634f;
 constexpr float NEVER = -INFINITY;
 
 TRTBUILD_ANYWHERE constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
+TRTBUILD_ANYWHERE constexpr int min_of(int a, int b) { return a < b ? a : b; }
 
 struct Problem {
     TrtbuildAttention a;
@@ -40,8 +38,9 @@ struct Sequence {
 
 TRTBUILD_DEVICE Sequence sequence(TrtbuildAttention const& a, int index) {
     Global<int32_t const> const starts(a.cu_seqlens), pasts(a.past_lengths);
-    int const begin = starts[index], end = starts[index + 1];
-    return {begin, end - begin, pasts[index]};
+    int const begin = within(starts[index], 0, a.tokens), end = within(starts[index + 1], begin, a.tokens);
+    int const room = a.max_pages * a.page_size, tokens = within(end - begin, 0, room);
+    return {begin, tokens, within(pasts[index], 0, room - tokens)};
 }
 
 // One sequence's rows of one key/value head. What can be computed once is, since every 16 bytes need an address.
@@ -50,7 +49,7 @@ struct Pages {
     Global<T> keys;                // of page 0
     Global<int32_t const> table;
     int64_t page_length, values;   // elements from page to page, and from a page's keys to its values
-    int head_dim, shift, mask;
+    int head_dim, shift, mask, last_page;
 
     TRTBUILD_DEVICE Pages(Problem const& problem, int index, int kv_head) {
         TrtbuildAttention const& a = problem.a;
@@ -62,8 +61,9 @@ struct Pages {
         head_dim = a.head_dim;
         shift = problem.page_shift;
         mask = a.page_size - 1;
+        last_page = a.pages - 1;
     }
-    TRTBUILD_DEVICE int page(int position) const { return table[position >> shift]; }
+    TRTBUILD_DEVICE int page(int position) const { return within(table[position >> shift], 0, last_page); }
     // From `keys` to a position's row of keys, [head_dim]; its values are `values` further on.
     TRTBUILD_DEVICE int64_t offset(int page, int position) const {
         return page * page_length + (position & mask) * head_dim;

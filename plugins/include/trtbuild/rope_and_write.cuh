@@ -76,13 +76,14 @@ TRTBUILD_KERNEL(WRITE_THREADS, 8) rope_and_write(TRTBUILD_PARAMETER Problem prob
     if (is_query) {
         to = Global<T>(static_cast<T*>(a.output)) + (static_cast<int64_t>(token) * a.heads + head) * a.head_dim + first;
     }
-    if (index >= a.batch) {  // padding
+    Sequence const own = index < a.batch ? sequence(a, index) : Sequence{token, 0, 0};
+    int const local = token - own.begin;
+    if (local < 0 || local >= own.tokens) {  // padding
         if (is_query) Elements<T, width>{}.write(to);
         return;
     }
     if (!is_query) {
-        Sequence const own = sequence(a, index);
-        int const position = own.past + token - own.begin, kv_head = (head - a.heads) % a.kv_heads;
+        int const position = own.past + local, kv_head = (head - a.heads) % a.kv_heads;
         Pages<T> const pages(problem, index, kv_head);
         to = pages.keys + pages.offset(pages.page(position), position) + (is_value ? pages.values : 0) + first;
     }

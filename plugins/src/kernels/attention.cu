@@ -71,11 +71,13 @@ char const* trtbuild_attention_check(TrtbuildAttention const* attention) {
     if (a.type != TRTBUILD_FLOAT32 && a.type != TRTBUILD_FLOAT16 && a.type != TRTBUILD_BFLOAT16) {
         return "type is none of FP32, FP16 and BF16";
     }
-    if (a.tokens < 0 || a.batch < 0 || a.max_pages < 0 || a.pages < 0) return "a length is below zero";
+    if (a.tokens < 0 || a.batch < 0) return "tokens or batch is below zero";
+    if (a.pages < 1 || a.max_pages < 1) return "there is no page";
     if (a.batch > 65535) return "batch is above 65535";
     if (a.page_size != 16 && a.page_size != 32 && a.page_size != 64 && a.page_size != 128) {
         return "page_size is none of 16, 32, 64 and 128";
     }
+    if (static_cast<int64_t>(a.max_pages) * a.page_size > INT32_MAX) return "max_pages * page_size is above 2^31 - 1";
     if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads != 0) return "kv_heads does not divide heads";
     int const sizes[] = {64, 80, 96, 128, 256};
     bool known = false;
