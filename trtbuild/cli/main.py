@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import trtbuild
-from trtbuild.cli import audit, build, calibrate, compile, evaluate, export, generate, serve, verify
+from trtbuild.cli import audit, build, calibrate, compile, evaluate, export, generate, plugin, serve, verify
 from trtbuild.cli.console import print_error
 from trtbuild.errors import TrtbuildError
 
@@ -30,6 +30,7 @@ app.command(name="calibrate")(calibrate.calibrate_command)
 app.command(name="audit")(audit.audit_command)
 app.command(name="evaluate")(evaluate.evaluate_command)
 app.command(name="verify")(verify.verify_command)
+app.add_typer(plugin.app)
 
 
 def _print_version(wanted: bool) -> None:

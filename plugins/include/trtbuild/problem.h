@@ -48,13 +48,13 @@ template <class T>
 struct Pages {
     Global<T> keys;                // of page 0
     Global<int32_t const> table;
-    int64_t page_length, values;   // elements from page to page, and from a page's keys to its values
+    int page_length, values;       // elements from page to page, and from a page's keys to its values
     int head_dim, shift, mask, last_page;
 
     TRTBUILD_DEVICE Pages(Problem const& problem, int index, int kv_head) {
         TrtbuildAttention const& a = problem.a;
-        int64_t const head_length = static_cast<int64_t>(a.page_size) * a.head_dim;
-        keys = Global<T>(static_cast<T*>(a.kv_pages)) + kv_head * head_length;
+        int const head_length = a.page_size * a.head_dim;
+        keys = Global<T>(static_cast<T*>(a.kv_pages)) + static_cast<int64_t>(kv_head) * head_length;
         table = Global<int32_t const>(a.block_table) + static_cast<int64_t>(index) * a.max_pages;
         values = head_length * a.kv_heads;
         page_length = 2 * values;
@@ -66,7 +66,7 @@ struct Pages {
     TRTBUILD_DEVICE int page(int position) const { return within(table[position >> shift], 0, last_page); }
     // From `keys` to a position's row of keys, [head_dim]; its values are `values` further on.
     TRTBUILD_DEVICE int64_t offset(int page, int position) const {
-        return page * page_length + (position & mask) * head_dim;
+        return static_cast<int64_t>(page) * page_length + (position & mask) * head_dim;
     }
 };
 

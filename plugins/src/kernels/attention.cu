@@ -78,6 +78,7 @@ char const* trtbuild_attention_check(TrtbuildAttention const* attention) {
         return "page_size is none of 16, 32, 64 and 128";
     }
     if (static_cast<int64_t>(a.max_pages) * a.page_size > INT32_MAX) return "max_pages * page_size is above 2^31 - 1";
+    if (a.kv_heads > 1 << 14) return "kv_heads is above 16384";
     if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads != 0) return "kv_heads does not divide heads";
     int const sizes[] = {64, 80, 96, 128, 256};
     bool known = false;
