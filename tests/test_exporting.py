@@ -11,12 +11,13 @@ import onnx
 import pytest
 
 from tests.graph.harness import Decoder
+from tests.graph.paged_harness import PagedDecoder
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError, InputError
 from trtbuild.exporting import ExportResult, export
 from trtbuild.graph.facts import read_facts
-from trtbuild.options import ExportOptions, Precision
+from trtbuild.options import AttentionForm, ExportOptions, Precision
 from trtbuild.quantize.stored import Int4Layers
 from trtbuild.verify.reference import Reference
 
@@ -121,6 +122,37 @@ def test_a_capacity_that_cannot_be(tiny_checkpoint: Checkpoints, capacity: int) 
 def test_options_of_int4_without_int4(tiny_checkpoint: Checkpoints, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--precision int4 only"):
         export_it(tiny_checkpoint(), **options)
+
+
+def test_the_plugin_form(tiny_checkpoint: Checkpoints) -> None:
+    """Pages of 64 unless told otherwise, for sequences as long as the model takes."""
+    checkpoint = tiny_checkpoint(head_dim=64, max_position_embeddings=4096)
+    result = export_it(checkpoint, capacity=None, attention=AttentionForm.PLUGIN)
+    facts = read_facts(result.onnx_file)
+    assert (result.page_size, result.capacity) == (facts.page_size, facts.capacity) == (64, 4096)
+    tokens = np.random.default_rng(0).integers(0, 512, 100)
+    reference = Reference(open_checkpoint(checkpoint, cache=checkpoint.parent / "cache"))
+    got = PagedDecoder(result.onnx_file).step({0: tokens})[0]
+    assert np.abs(got - reference.logits(tokens.tolist())).max() < 1e-3
+    small = export_it(checkpoint, "small", attention=AttentionForm.PLUGIN, page_size=16)
+    assert (small.page_size, small.capacity) == (16, 64)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "options", "reason"),
+    [
+        (16, {"attention": AttentionForm.PLUGIN}, "Heads are 16 wide.* 64, 80, 96, 128 or 256"),
+        (64, {"attention": AttentionForm.PLUGIN, "page_size": 20}, "--page-size is 16, 32, 64 or 128, not 20"),
+        (64, {"page_size": 16}, "--page-size is for --attention plugin only"),
+    ],
+)
+def test_a_plugin_form_that_cannot_be(
+    tiny_checkpoint: Checkpoints, head_dim: int, options: dict[str, Any], reason: str
+) -> None:
+    checkpoint = tiny_checkpoint(head_dim=head_dim)
+    with pytest.raises(InputError, match=reason):
+        export_it(checkpoint, **options)
+    assert not (checkpoint.parent / "out").exists()
 
 
 def test_an_output_is_refused_or_replaced(tiny_checkpoint: Checkpoints) -> None:

@@ -17,7 +17,7 @@ from tests.graph.harness import Decoder
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
-from trtbuild.options import Backend, CompileOptions, EngineOptions, ExportOptions, Precision
+from trtbuild.options import AttentionForm, Backend, CompileOptions, EngineOptions, ExportOptions, Precision
 from trtbuild.pipeline import CompileResult, compile
 from trtbuild.serving.config import Backend as ServingBackend
 from trtbuild.serving.config import ServingConfig
@@ -265,6 +265,14 @@ def test_a_damaged_cache_entry_is_built_again(
     assert second.engine.file.read_bytes()[:4] == good[:4]
     third = make(checkpoint, "third", engine=RTX)
     assert "built before" in next(stage.note for stage in third.stages if stage.name == "engine")
+
+
+def test_the_plugin_form_is_not_compiled(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="served from a static cache"):
+        make(tiny_checkpoint(), export=ExportOptions(attention=AttentionForm.PLUGIN))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_capacity_beyond_the_model(

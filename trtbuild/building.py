@@ -73,9 +73,15 @@ def kv_bytes(profiles: ProfileSet, facts: DecoderFacts) -> int:
 
 
 def read_matching_facts(onnx_file: Path, profiles: ProfileSet) -> DecoderFacts:
-    """The graph's dimensions; raise InputError if its cache is not the one that the profiles are for."""
+    """The graph's dimensions; raise InputError if its cache is not one that the profiles can be for."""
     facts = read_facts(onnx_file)
-    if facts.capacity != profiles.capacity:
+    if facts.page_size is not None:
+        if facts.capacity < profiles.capacity:
+            raise InputError(
+                f"{onnx_file} is for sequences of up to {facts.capacity} positions and the profiles {profiles.name!r} "
+                f"for {profiles.capacity}. Build with --capacity {facts.capacity} or less."
+            )
+    elif facts.capacity != profiles.capacity:
         raise InputError(
             f"{onnx_file} has a KV cache of {facts.capacity} positions and the profiles {profiles.name!r} are for "
             f"{profiles.capacity}. Export with --capacity {profiles.capacity}, or build with --capacity "
@@ -110,6 +116,8 @@ def build_stage(
         targets=options.targets,
         options=options.builder,
         sequence_lengths=facts.sequence_lengths,
+        position_ids=facts.position_ids,
+        page_size=facts.page_size,
     )
     key = key_of(
         graph=hasher.file(onnx_file),

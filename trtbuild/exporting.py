@@ -14,9 +14,11 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import InputError
 from trtbuild.files import atomic_folder, refuse_existing
 from trtbuild.graph.decoder import GraphOptions, author_decoder
+from trtbuild.graph.operator import refuse_without_kernel
+from trtbuild.graph.paged import pageable
 from trtbuild.graph.save import save_graph
 from trtbuild.graph.widen import widen
-from trtbuild.options import ExportOptions, Precision
+from trtbuild.options import AttentionForm, ExportOptions, Precision
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.calibrated import Calibrated, is_calibrated, take_apart
 from trtbuild.quantize.packed import PackedCheckpoint
@@ -28,6 +30,7 @@ from trtbuild.quantize.table import BLOCK
 from trtbuild.stages import Stage, Stages
 
 DEFAULT_CAPACITY = 2048
+DEFAULT_PAGE_SIZE = 64
 
 MODEL_FILE = "model.onnx"
 INT4_FILE = "model.int4.safetensors"
@@ -106,6 +109,9 @@ class ExportResult:
     dtype: DType
     nodes: int
     capacity: int
+    """Positions of a row of the KV cache; in the plugin form, the most that a sequence may have."""
+    page_size: int | None
+    """Positions of a page of it; None: the native form."""
     stages: tuple[Stage, ...]
 
 
@@ -120,8 +126,9 @@ def export(
 ) -> ExportResult:
     """Write the decoder of `model` as `out`/model.onnx with the weight files beside it.
 
-    `capacity` is the number of positions of each row of the KV cache; None takes 2048, or all that the model has.
-    Raises InputError and BuildError; `out` appears whole or not at all.
+    `capacity` is the number of positions of each row of the KV cache; None takes 2048, or all that the model has. In
+    the plugin form it is the most that a sequence may have, and None takes all. Raises InputError and BuildError; `out`
+    appears whole or not at all.
     """
     options = options or ExportOptions()
     stages = Stages(progress or Silent())
@@ -129,12 +136,13 @@ def export(
     with stages.stage("checkpoint"):
         weights = read_weights(model, options, stages.progress)
     refuse_overwriting(weights.checkpoint, out)
-    capacity = check_capacity(weights.binding, capacity)
+    page_size = check_pages(weights.binding, options)
+    capacity = check_capacity(weights.binding, capacity, paged=page_size is not None)
     with atomic_folder(out, replace=force) as folder:
         weights = quantise(weights, options, folder, stages)
         with stages.stage("graph") as stage:
             file = folder / MODEL_FILE
-            nodes = write_graph(weights, file, capacity, copy_weights=options.copy_weights)
+            nodes = write_graph(weights, file, capacity, page_size=page_size, copy_weights=options.copy_weights)
             stage.output_bytes, stage.note = file.stat().st_size, f"{nodes} nodes"
     return ExportResult(
         out,
@@ -143,6 +151,7 @@ def export(
         weights.dtype,
         nodes,
         capacity,
+        page_size,
         tuple(stages.done),
     )
 
@@ -152,11 +161,12 @@ def write_graph(
     file: Path,
     capacity: int,
     *,
+    page_size: int | None = None,
     dtype: DType | None = None,
     copy_weights: bool = False,
 ) -> int:
     """Author and save the decoder; return how many nodes it has. `dtype` None is the weights' own network type."""
-    options = GraphOptions(dtype or weights.dtype, capacity)
+    options = GraphOptions(dtype or weights.dtype, capacity, page_size)
     graph = author_decoder(weights.binding, options, weights.quantised, weights.metadata(options.dtype), weights.table)
     if options.dtype is DType.F16:
         widen(graph.model, weights.unsafe)
@@ -268,11 +278,25 @@ def refuse_overwriting(checkpoint: Checkpoint, out: Path) -> None:
             raise InputError(f"--out {out} holds the checkpoint itself ({file.name}). Choose another folder.")
 
 
-def check_capacity(binding: Binding, capacity: int | None) -> int:
+def check_pages(binding: Binding, options: ExportOptions) -> int | None:
+    """The page size that `options` ask for; None for the native form.
+
+    Raises InputError for a decoder that the plugin has no form or no kernel for.
+    """
+    if options.attention is AttentionForm.NATIVE:
+        if options.page_size is not None:
+            raise InputError("--page-size is for --attention plugin only. Leave it out.")
+        return None
+    page_size = DEFAULT_PAGE_SIZE if options.page_size is None else options.page_size
+    refuse_without_kernel(pageable(binding.spec), page_size)
+    return page_size
+
+
+def check_capacity(binding: Binding, capacity: int | None, *, paged: bool = False) -> int:
     """The cache's positions, which are no more than the model was trained for. Raises InputError."""
     limit = binding.spec.max_positions
     if capacity is None:
-        return min(DEFAULT_CAPACITY, limit)
+        return limit if paged else min(DEFAULT_CAPACITY, limit)
     if not 1 <= capacity <= limit:
         raise InputError(
             f"A cache of {capacity} positions is asked for, and the model was trained for {limit} "

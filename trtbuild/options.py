@@ -39,6 +39,16 @@ class Method(Enum):
         return self in (Method.AWQ, Method.AWQ_GPTQ)
 
 
+class AttentionForm(Enum):
+    """How attention is written, and with it the KV cache."""
+
+    NATIVE = "native"
+    """ONNX's own operators over a static cache: every runtime has them."""
+    PLUGIN = "plugin"
+    """trtbuild::RopeAlibiAttention over a paged cache, for ragged tokens: TensorRT takes it as a plugin, and ONNX
+    Runtime by the definition that the model carries."""
+
+
 class Backend(Enum):
     """Which builder makes the engine."""
 
@@ -66,6 +76,9 @@ class ExportOptions:
     audit: Path | None = None
     """What `audit` wrote: parts that FP16 cannot hold are kept in FP32."""
     copy_weights: bool = False
+    attention: AttentionForm = AttentionForm.NATIVE
+    page_size: int | None = None
+    """Plugin form only: positions of a page of the KV cache; None takes 64."""
     cache: Path = field(default_factory=default_cache)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from trtbuild.building import ENGINE_FILES, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.emitting import check_tokenizer, emit
 from trtbuild.engine.request import EngineResult
+from trtbuild.errors import InputError
 from trtbuild.exporting import (
     MODEL_FILE,
     check_capacity,
@@ -17,10 +18,10 @@ from trtbuild.exporting import (
     write_graph,
 )
 from trtbuild.files import atomic_folder, refuse_existing, write_json
-from trtbuild.graph.facts import read_facts
+from trtbuild.graph.facts import read_native_facts
 from trtbuild.hashing import Hasher
 from trtbuild.manifest import manifest, timings
-from trtbuild.options import CompileOptions
+from trtbuild.options import AttentionForm, CompileOptions
 from trtbuild.progress import Progress, Silent
 from trtbuild.stages import Stage, Stages
 from trtbuild.store import Store
@@ -53,6 +54,8 @@ def compile(
     """
     options = options or CompileOptions()
     stages, store, hasher = Stages(progress or Silent()), Store(options.export.cache), Hasher()
+    if options.export.attention is not AttentionForm.NATIVE:
+        raise InputError("What is compiled is served from a static cache. Use the native form of attention.")
     refuse_existing(out, replace=options.force)
     profiles = read_profiles(options.profiles, options.slots, options.capacity)
     choice = choose_builder(options.engine)
@@ -86,7 +89,7 @@ def compile(
         with stages.stage("manifest"):
             write_json(folder / "build.json", manifest(weights, hashes, options, profiles, engine, folder, hasher))
         write_json(folder / "timings.json", timings(stages.done, engine))
-        cache_bytes = kv_bytes(profiles, read_facts(graph_file))
+        cache_bytes = kv_bytes(profiles, read_native_facts(graph_file))
         relative = None if engine is None else engine.file.relative_to(folder)
     return CompileResult(
         folder=out,

@@ -103,6 +103,17 @@ def test_out_is_a_folder_where_build_wants_a_file(trtbuild: Command, tiny: Path)
     assert "out is a folder" in result.stderr
 
 
+def test_the_plugin_form_where_it_cannot_be(trtbuild: Command, tiny_checkpoint: Callable[..., Path]) -> None:
+    """TensorRT-RTX has no plugins, and verify runs a static cache only."""
+    checkpoint = tiny_checkpoint(head_dim=64, dtype="float16")
+    assert trtbuild("export", checkpoint, "--out", "graph", "--attention", "plugin").returncode == 0
+    built = trtbuild("build", "graph", "--out", "plan", "--backend", "rtx", "--capacity", "64")
+    assert built.returncode == 2 and "needs a plugin, and TensorRT-RTX has none" in " ".join(built.stderr.split())
+    verified = trtbuild("verify", "graph", "--reference", checkpoint)
+    assert verified.returncode == 2 and "plugin form" in verified.stderr
+    assert trtbuild.left() == {"graph"}
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -72,7 +72,8 @@ def test_json(trtbuild: Command, tiny_checkpoint: Callable[..., Path]) -> None:
     stages = exported.pop("stages")
     nodes = len(onnx.load(place / "graph" / "model.onnx", load_external_data=False).graph.node)
     assert exported == {
-        "onnx": "graph/model.onnx", "precision": "fp16", "network_type": "F16", "nodes": nodes, "capacity": 64
+        "onnx": "graph/model.onnx", "precision": "fp16", "network_type": "F16", "nodes": nodes, "capacity": 64,
+        "page_size": None,
     }  # fmt: skip
     assert [stage["name"] for stage in stages] == ["checkpoint", "graph"]
     assert all(set(stage) == STAGE_FIELDS for stage in stages)

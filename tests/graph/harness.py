@@ -38,15 +38,19 @@ def write_graph(checkpoint: Path, *, capacity: int = 64, dtype: DType = DType.F3
     return file
 
 
+def open_session(file: Path) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # By default ONNX Runtime rounds the activations of INT4 products to INT8.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
 class Decoder:
     """A session and a KV cache of `slots` rows, filled with garbage to begin with."""
 
     def __init__(self, file: Path, slots: int = 1) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        # By default ONNX Runtime rounds the activations of INT4 products to INT8.
-        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-        self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self.session = open_session(file)
         self.cache: dict[str, NDArray[np.generic]] = {
             i.name: np.full([slots, *i.shape[1:]], 777, NUMPY[i.type])
             for i in self.session.get_inputs()

@@ -11,7 +11,7 @@ import typer
 from trtbuild.dtypes import DType
 from trtbuild.engine.request import BuildOptions, HardwareCompatibility
 from trtbuild.errors import InputError
-from trtbuild.options import Backend, EngineOptions, ExportOptions, Precision
+from trtbuild.options import AttentionForm, Backend, EngineOptions, ExportOptions, Precision
 from trtbuild.quantize.stored import Int4Layers
 from trtbuild.store import default_cache
 
@@ -107,6 +107,18 @@ AuditOption = Annotated[
     Optional[Path],
     typer.Option("--audit", help="With FP16: what `trtbuild audit` wrote; parts that FP16 cannot hold stay in FP32."),
 ]
+AttentionOption = Annotated[
+    AttentionForm,
+    typer.Option(
+        "--attention",
+        help="native (ONNX operators, static cache: for every runtime) or plugin (ragged tokens, paged cache: for "
+        "TensorRT with trtbuild's plugin; TensorRT-RTX has none).",
+    ),
+]
+PageOption = Annotated[
+    Optional[int],
+    typer.Option("--page-size", help="With --attention plugin: positions of a page of the cache, 16, 32, 64 or 128."),
+]
 SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]
 CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]
 
@@ -121,6 +133,8 @@ def export_options(
     copy_weights: bool,
     cache: Path | None,
     audit: Path | None = None,
+    attention: AttentionForm = AttentionForm.NATIVE,
+    page_size: int | None = None,
 ) -> ExportOptions:
     return ExportOptions(
         precision=precision,
@@ -132,6 +146,8 @@ def export_options(
         copy_weights=copy_weights,
         cache=cache or default_cache(),
         audit=audit,
+        attention=attention,
+        page_size=page_size,
     )
 
 

@@ -69,7 +69,7 @@ def build_engine(request: EngineRequest, destination: Path, progress: Progress |
     adapter = adapter_for(request.flavour)
     start = time.monotonic()
     check_options(request.flavour, request.targets, request.options)
-    facts, notes, shapes = _check_graph(request)
+    facts, notes, shapes = check_graph(request)
     with atomic_file(destination) as temporary:
         job = Job(
             onnx_file=request.onnx_file.absolute(),
@@ -111,8 +111,11 @@ def _probe(flavour: Flavour) -> _Probe:
     return _Probe(event["version"], tuple(event["targets"]), "")
 
 
-def _check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], tuple[ProfileShapes, ...]]:
-    """What the graph holds, what could not be checked of it, and its input shapes at each profile's three points."""
+def check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], tuple[ProfileShapes, ...]]:
+    """What the graph holds, what could not be checked of it, and its input shapes at each profile's three points.
+
+    Raises InputError for plugins that the flavour has not, and for shapes that disagree.
+    """
     adapter = adapter_for(request.flavour)
     model = read_model(request.onnx_file)
     facts = examine(model)
@@ -134,6 +137,8 @@ def _check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], t
 
 
 def _input_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[str, Shape]:
+    if request.page_size is not None:
+        return _paged_input_shapes(request, request.page_size, profile, point)
     return contract.input_shapes(
         batch=getattr(profile.batch, point),
         tokens=getattr(profile.tokens, point),
@@ -145,6 +150,27 @@ def _input_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[
         key_dim=request.key_dim,
         value_dim=request.value_dim,
         sequence_lengths=request.sequence_lengths,
+    )
+
+
+def _paged_input_shapes(request: EngineRequest, page_size: int, profile: Profile, point: str) -> dict[str, Shape]:
+    """A profile's rows are sequences, and its tokens are shared among them as they come.
+
+    The pool of pages may be any that is no larger than a static cache.
+    """
+    profiles, batch = request.profiles, getattr(profile.batch, point)
+    most = profiles.slots * -(-profiles.capacity // page_size)
+    return contract.paged_input_shapes(
+        batch=batch,
+        tokens=batch * getattr(profile.tokens, point),
+        kv=getattr(profile.kv, point),
+        logits=batch * getattr(profile.logits, point),
+        layers=request.layers,
+        kv_heads=request.kv_heads,
+        head_dim=request.key_dim,
+        page_size=page_size,
+        pages=1 if point == "min" else most,
+        position_ids=request.position_ids,
     )
 
 

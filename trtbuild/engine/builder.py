@@ -45,7 +45,7 @@ def build(trt: Any, adapter: Adapter, job: Job, report: Callable[[float, str], N
 
     parser = trt.OnnxParser(network, logger)
     adapter.load_plugins(trt, logger, builder, parser, job)
-    if not parser.parse_from_file(str(job.onnx_file)):
+    if not adapter.parse(parser, job):
         text = parser_errors([parser.get_error(index) for index in range(parser.num_errors)])
         raise MemoryError(text) if log.ran_out_of_memory else BuildError(text)
     _check_inputs(network, job.facts.inputs)

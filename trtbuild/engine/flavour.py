@@ -38,6 +38,9 @@ class Adapter(Protocol):
     def load_plugins(self, trt: Any, logger: Any, builder: Any, parser: Any, job: Job) -> None:
         """Before parsing: raise InputError unless each node that needs a plugin has one."""
 
+    def parse(self, parser: Any, job: Job) -> bool:
+        """Read the ONNX file into the network; False if the parser refuses it."""
+
     def configure(self, trt: Any, config: Any, job: Job) -> None:
         """Apply targets and the options that only this flavour has."""
 

@@ -7,9 +7,10 @@ from typing import Any
 from trtbuild.engine import timing_cache
 from trtbuild.engine.gpu import Gpu, devices
 from trtbuild.engine.job import Job
-from trtbuild.engine.preflight import PluginNode
+from trtbuild.engine.preflight import PluginNode, read_model
 from trtbuild.engine.request import BuildOptions, HardwareCompatibility
 from trtbuild.errors import InputError, TrtbuildError
+from trtbuild.graph.operator import strip_functions
 
 
 class NativeAdapter:
@@ -61,6 +62,14 @@ class NativeAdapter:
         wanted = [plugin for plugin in job.facts.plugins if not parser.supports_operator(plugin.name)]
         if wanted:
             refuse_missing(wanted, [_identity(creator) for creator in registry.all_creators])
+
+    def parse(self, parser: Any, job: Job) -> bool:
+        if not job.facts.plugins:
+            return bool(parser.parse_from_file(str(job.onnx_file)))
+        # The parser prefers a function of the model's own to a plugin. The path is where the weights are looked for.
+        model = read_model(job.onnx_file)
+        strip_functions(model)
+        return bool(parser.parse(model.SerializeToString(), str(job.onnx_file)))
 
     def configure(self, trt: Any, config: Any, job: Job) -> None:
         options = job.options

@@ -11,6 +11,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from trtbuild.errors import InputError
+from trtbuild.graph.operator import is_operator
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
 _FOUR_BITS = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)
@@ -85,7 +86,8 @@ def _plugin_nodes(model: ModelProto) -> Iterator[PluginNode]:
             standard = node.domain in _STANDARD_DOMAINS
             if standard and onnx.defs.has(node.op_type, imports.get("", imports.get("ai.onnx", 1)), ""):
                 continue
-            if (node.domain, node.op_type) not in local:
+            # The attention operator brings its definition, which is for ONNX Runtime; an engine takes the plugin.
+            if is_operator(node) or (node.domain, node.op_type) not in local:
                 text = {a.name: a.s.decode(errors="replace") for a in node.attribute if a.type == a.STRING}
                 version, namespace = text.get("plugin_version", "1"), text.get("plugin_namespace", "")
                 yield PluginNode(node.name or "(unnamed)", node.op_type, version, namespace)

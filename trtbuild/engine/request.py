@@ -61,6 +61,10 @@ class EngineRequest:
     options: BuildOptions = BuildOptions()
     sequence_lengths: bool = False
     """Whether the graph has that input (graph/contract.py)."""
+    position_ids: bool = True
+    """Whether it has that one."""
+    page_size: int | None = None
+    """Positions of a page of the KV cache, in the plugin form; None: the native form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ class RtxAdapter:
             first = plugins[0]
             more = f" (and {len(plugins) - 1} more nodes)" if len(plugins) > 1 else ""
             raise InputError(
-                f"Node '{first.node}' is a '{first.name}'{more}: no ONNX operator and no function of this model, so it "
-                "needs a plugin, and TensorRT-RTX has none. Export the native form, or build with --backend tensorrt."
+                f"Node '{first.node}' is a '{first.name}'{more}, which needs a plugin, and TensorRT-RTX has none. "
+                "Export with --attention native, or build with --backend tensorrt."
             )
 
     def network_flags(self, trt: Any) -> int:
@@ -58,6 +58,9 @@ class RtxAdapter:
 
     def load_plugins(self, trt: Any, logger: Any, builder: Any, parser: Any, job: Job) -> None:
         pass  # there are none
+
+    def parse(self, parser: Any, job: Job) -> bool:
+        return bool(parser.parse_from_file(str(job.onnx_file)))
 
     def configure(self, trt: Any, config: Any, job: Job) -> None:
         refuse_unknown(job.targets, self.offered_targets(trt), f"{self.name} {trt.__version__}")

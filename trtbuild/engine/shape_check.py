@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, sha
 from trtbuild.engine.preflight import stored_bytes
 from trtbuild.engine.shape_rules import RULES, Shape
 from trtbuild.errors import InputError
+from trtbuild.graph.operator import is_definition, is_operator, stand_ins
 
 _INLINE_LIMIT = 4096
 """Initialisers above this many bytes are described, not copied: they are tables or weights, never shapes."""
@@ -82,9 +83,10 @@ def _skeleton(model: ModelProto, input_shapes: Mapping[str, Shape], where: str) 
         )
     skeleton = ModelProto(ir_version=model.ir_version)
     skeleton.opset_import.extend(model.opset_import)
-    skeleton.functions.extend(model.functions)
+    skeleton.functions.extend(function for function in model.functions if not is_definition(function))
     skeleton.graph.name = graph.name
-    skeleton.graph.node.extend(graph.node)
+    for node in graph.node:
+        skeleton.graph.node.extend(stand_ins(node) if is_operator(node) else [node])
     skeleton.graph.output.extend(graph.output)
     for value in inputs:
         shape = input_shapes[value.name]

@@ -43,7 +43,10 @@ def grouped_attention(
 ) -> str:
     """Attention of normalised x [batch, tokens, hidden], its keys and values written into the layer's cache."""
     path = f"layers.{layer}/attn"
-    q, k, v = _projections(net, spec, layer, x)
+    q, k, v = (
+        net.graph.node("Transpose", [part], f"{role.path(layer)}/heads", perm=[0, 2, 1, 3])
+        for part, role in zip(projections(net, spec, layer, x), (Role.Q, Role.K, Role.V), strict=True)
+    )
     if rope is not None:
         q = rotate(net, q, step.rotations[rope], rope, spec.head_dim, f"{path}/q_rope")
         k = rotate(net, k, step.rotations[rope], rope, spec.head_dim, f"{path}/k_rope")
@@ -56,8 +59,8 @@ def grouped_attention(
     return net.linear(merge_heads(net, attend(net, scores, q, k, v, mask, path), path), Role.OUTPUT, layer)
 
 
-def _projections(net: Network, spec: Attention, layer: int, x: str) -> tuple[str, str, str]:
-    """Queries [batch, heads, tokens, head_dim], keys and values [batch, kv_heads, tokens, head_dim]."""
+def projections(net: Network, spec: Attention, layer: int, x: str) -> tuple[str, str, str]:
+    """Queries [batch, tokens, heads, head_dim], keys and values [batch, tokens, kv_heads, head_dim]."""
     path = Role.QKV.path(layer)
     if spec.layout is QkvLayout.SEPARATE:
         parts = [_clipped(net, spec, net.linear(x, role, layer), role.path(layer)) for role in (Role.Q, Role.K, Role.V)]
@@ -90,7 +93,7 @@ def _clipped(net: Network, spec: Attention, x: str, path: str) -> str:
 
 
 def _heads(net: Network, spec: Attention, x: str, role: Role, norm: Role | None, count: int, layer: int) -> str:
-    """Normalise a projection's output where the spec says so, and bring its heads forward."""
+    """A projection's output by head, normalised where the spec says so."""
     path, qk_norm = role.path(layer), spec.qk_norm if norm is not None else None
     if qk_norm is not None and norm is not None and qk_norm.span is QkNormSpan.WIDTH:
         width = count * spec.head_dim
@@ -103,7 +106,7 @@ def _heads(net: Network, spec: Attention, x: str, role: Role, norm: Role | None,
             x = net.norm(x, qk_norm.norm, norm, layer, width=spec.head_dim)
         elif qk_norm.span is QkNormSpan.EACH_HEAD:
             x = net.head_norm(x, qk_norm.norm, norm, layer, heads=count, head_dim=spec.head_dim)
-    return net.graph.node("Transpose", [x], f"{path}/heads", perm=[0, 2, 1, 3])
+    return x
 
 
 def rotate(net: Network, x: str, rotation: Rotation, rope: Rope, head_dim: int, path: str) -> str:

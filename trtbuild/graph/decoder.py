@@ -9,17 +9,16 @@ from onnx import ModelProto, helper
 
 import trtbuild
 from trtbuild.architectures import Binding, Role
-from trtbuild.architectures.spec import Attention, NormPlace, Wiring
+from trtbuild.architectures.spec import NormPlace, Wiring
 from trtbuild.checkpoint.base import TensorRef
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
-from trtbuild.graph.attention import grouped_attention
-from trtbuild.graph.builder import value_info
-from trtbuild.graph.latent import latent_attention
-from trtbuild.graph.lengths import length_rules
+from trtbuild.graph.form import Form
 from trtbuild.graph.mlp import mlp
+from trtbuild.graph.native import NativeForm
 from trtbuild.graph.network import Network
-from trtbuild.graph.positions import Step, step
+from trtbuild.graph.operator import add_definitions
+from trtbuild.graph.paged import PagedForm
 from trtbuild.quantize.stored import QuantizedMatrix, QuantizedTable
 
 OPSET = 24
@@ -33,7 +32,9 @@ class GraphOptions:
     dtype: DType
     """F32, F16 or BF16: what the network computes in; norms, RoPE's angles and the logits are FP32 in any."""
     capacity: int
-    """Positions of each row of the KV cache."""
+    """Positions of each row of the KV cache; in the plugin form, the most that a sequence may have."""
+    page_size: int | None = None
+    """Positions of each page of the KV cache; None writes the native form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +53,30 @@ def author_decoder(
     metadata: Mapping[str, str] | None = None,
     table: QuantizedTable | None = None,
 ) -> AuthoredGraph:
-    """Write the decoder as an ONNX model in the native form (see `graph.contract` for its inputs and outputs).
+    """Write the decoder as an ONNX model (see `graph.contract` for its inputs and outputs).
 
     `quantised` holds, by name, the matrices that are, and `table` the embedding if it is; `metadata` goes into the
-    model's properties.
+    model's properties. Raises InputError for a decoder that the plugin form cannot express.
     """
-    return Author(Network(binding, options.dtype, quantised or {}, table=table), options.capacity).write(metadata or {})
+    net = Network(binding, options.dtype, quantised or {}, table=table)
+    form: Form = NativeForm(net, options.capacity)
+    if options.page_size is not None:
+        form = PagedForm(net, options.page_size, options.capacity)
+    return Author(net, form).write(metadata or {})
 
 
 class Author:
     """Writes the decoder, or a part of it, into a network."""
 
-    def __init__(self, net: Network, capacity: int) -> None:
-        self.net, self.graph, self.binding = net, net.graph, net.binding
-        self.spec, self.dtype, self.capacity = net.binding.spec, net.dtype, capacity
+    def __init__(self, net: Network, form: Form) -> None:
+        self.net, self.graph, self.binding, self.form = net, net.graph, net.binding, form
+        self.spec, self.dtype = net.binding.spec, net.dtype
 
     def write(self, metadata: Mapping[str, str]) -> AuthoredGraph:
-        shared = step(self.net, self.spec, self.capacity)
+        self.form.prepare()
         x = self.embed()
         for layer in range(len(self.spec.layers)):
-            x = self.block(layer, x, shared)
+            x = self.block(layer, x)
         self.logits(x)
         return AuthoredGraph(self.model(metadata), tuple(self.graph.files.values()))
 
@@ -82,13 +87,14 @@ class Author:
         not two. In FP32, where weights double, the lookup reads the stored type.
         """
         spec, graph, dtype, path = self.spec, self.graph, self.dtype, Role.EMBEDDING.path()
+        ids = self.form.input_ids
         ref = self.binding.tensor(Role.EMBEDDING)
         if self.net.table is not None:
-            x = self.net.lookup(self.net.table, contract.INPUT_IDS, path)
+            x = self.net.lookup(self.net.table, ids, path)
         elif ref.dtype is dtype or (spec.tied_embeddings and dtype is not DType.F32):
-            x = graph.node("Gather", [graph.weight(ref, dtype), contract.INPUT_IDS], path)
+            x = graph.node("Gather", [graph.weight(ref, dtype), ids], path)
         else:
-            x = graph.cast(graph.node("Gather", [graph.external(ref), contract.INPUT_IDS], path), dtype, path)
+            x = graph.cast(graph.node("Gather", [graph.external(ref), ids], path), dtype, path)
         x = self.net.scaled(x, spec.embedding_scale, f"{path}/scale")
         if spec.embedding_width is not None:
             x = self.net.linear(x, Role.PROJECT_IN)
@@ -100,26 +106,26 @@ class Author:
 
     def positions(self, offset: int) -> str:
         """Rows of the table of learned positions."""
-        graph, path, rows = self.graph, Role.POSITIONS.path(), contract.POSITION_IDS
+        graph, path, rows = self.graph, Role.POSITIONS.path(), self.form.position_ids
         if offset:
             rows = graph.node("Add", [rows, graph.constant(f"offset_{offset}", [offset])], f"{path}/offset")
         ref = self.binding.tensor(Role.POSITIONS)
         y = graph.node("Gather", [graph.external(ref), rows], path)
         return y if ref.dtype is self.dtype else graph.cast(y, self.dtype, path)
 
-    def block(self, layer: int, x: str, shared: Step) -> str:
+    def block(self, layer: int, x: str) -> str:
         """One layer: attention and MLP, with their norms and residual connections."""
         spec, path = self.spec, f"layers.{layer}"
         if spec.wiring is Wiring.SEQUENTIAL:
             y = self.before(x, Role.ATTENTION_NORM, layer)
-            y = self.attention(layer, y, shared)
+            y = self.form.attention(layer, y)
             x = self.after(x, y, Role.ATTENTION_NORM, Role.ATTENTION_POST_NORM, layer, f"{path}/attn")
             y = self.before(x, Role.MLP_NORM, layer)
             y = mlp(self.net, spec.layers[layer].mlp, layer, y)
             return self.after(x, y, Role.MLP_NORM, Role.MLP_POST_NORM, layer, f"{path}/mlp")
         y = self.norm(x, Role.ATTENTION_NORM, layer)
         z = y if spec.wiring is Wiring.PARALLEL_ONE_NORM else self.norm(x, Role.MLP_NORM, layer)
-        attended = self.attention(layer, y, shared)
+        attended = self.form.attention(layer, y)
         both = self.graph.node("Add", [attended, mlp(self.net, spec.layers[layer].mlp, layer, z)], f"{path}/parallel")
         return self.add(x, both, path)
 
@@ -141,19 +147,11 @@ class Author:
         y = self.net.scaled(y, self.spec.residual_scale, f"{path}/residual/scale")
         return self.graph.node("Add", [x, y], f"{path}/residual")
 
-    def attention(self, layer: int, x: str, shared: Step) -> str:
-        own = self.spec.layers[layer]
-        mask = shared.masks[own.window]
-        if isinstance(self.spec.attention, Attention):
-            return grouped_attention(self.net, self.spec.attention, layer, x, own.rope, mask, shared)
-        return latent_attention(self.net, self.spec.attention, layer, x, own.rope, mask, shared)
-
     def logits(self, x: str) -> None:
         """The head over the wanted tokens only: over a whole prompt it is most of a small model's work."""
         graph, net, spec, path = self.graph, self.net, self.spec, Role.HEAD.path()
         y = self.norm(x, Role.FINAL_NORM) if spec.final_norm else x
-        wanted = graph.node("Unsqueeze", [contract.LOGITS_POSITIONS, graph.constant("axis_2", [2])], "logits/wanted")
-        y = graph.node("GatherND", [y, wanted], "logits", batch_dims=1)
+        y = self.form.wanted(y)
         if spec.embedding_width is not None:
             y = net.linear(y, Role.PROJECT_OUT)
         role = Role.EMBEDDING if spec.tied_embeddings else Role.HEAD
@@ -172,36 +170,18 @@ class Author:
         if spec.logits_scale != 1.0:
             y = graph.node("Mul", [y, net.scalar(spec.logits_scale, DType.F32)], "logits/scale")
         y = net.soft_capped(y, spec.logits_soft_cap, "logits/soft_cap", DType.F32)
-        graph.rename(y, contract.LOGITS)
+        graph.rename(self.form.logits(y), contract.LOGITS)
 
     def model(self, metadata: Mapping[str, str]) -> ModelProto:
-        attention, dtype, capacity = self.spec.attention, self.dtype, self.capacity
-        inputs = [
-            value_info(contract.INPUT_IDS, DType.I64, ["batch", "tokens"]),
-            value_info(contract.POSITION_IDS, DType.I64, ["batch", "tokens"]),
-            value_info(contract.CACHE_POSITIONS, DType.I64, ["kv"]),
-            value_info(contract.LOGITS_POSITIONS, DType.I64, ["batch", "n"]),
-        ]
-        rules = length_rules(self.spec, capacity)
-        if rules.sequence_lengths:
-            inputs.append(value_info(contract.SEQUENCE_LENGTHS, DType.I64, ["batch"]))
-        outputs = [value_info(contract.LOGITS, DType.F32, ["batch", "n", self.spec.vocab_size])]
-        for layer in range(len(self.spec.layers)):
-            for past, present, width in (
-                (contract.past_key(layer), contract.present_key(layer), attention.key_dim),
-                (contract.past_value(layer), contract.present_value(layer), attention.value_dim),
-            ):
-                if width:
-                    cache = ("batch", attention.kv_heads, capacity, width)
-                    inputs.append(value_info(past, dtype, cache))
-                    outputs.append(value_info(present, dtype, cache))
         model = helper.make_model(
-            helper.make_graph(self.graph.nodes, "decoder", inputs, outputs, self.graph.initializers),
+            helper.make_graph(
+                self.graph.nodes, "decoder", self.form.inputs(), self.form.outputs(), self.graph.initializers
+            ),
             producer_name="trtbuild",
             producer_version=trtbuild.__version__,
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
         )
-        own = {} if rules.recompute_past is None else {contract.RECOMPUTE_PAST: str(rules.recompute_past)}
-        helper.set_model_props(model, dict(sorted({**metadata, **own}.items())))
+        add_definitions(model)
+        helper.set_model_props(model, dict(sorted({**metadata, **self.form.metadata()}.items())))
         return model

@@ -14,8 +14,8 @@ from trtbuild.graph import contract
 from trtbuild.graph.builder import GraphBuilder, value_info
 from trtbuild.graph.decoder import IR_VERSION, OPSET, Author
 from trtbuild.graph.lengths import length_rules
+from trtbuild.graph.native import NativeForm
 from trtbuild.graph.network import Network, Operand
-from trtbuild.graph.positions import step
 
 HIDDEN = "hidden"
 """A layer's input, f32 [batch, tokens, hidden]."""
@@ -72,8 +72,8 @@ def author_embedding(binding: Binding) -> Part:
 def author_layer(binding: Binding, layer: int, tokens: int) -> Part:
     """One layer over whole sequences of `tokens` tokens."""
     author = _author(binding, tokens)
-    shared = step(author.net, binding.spec, tokens)
-    output = author.block(layer, HIDDEN, shared)
+    author.form.prepare()
+    output = author.block(layer, HIDDEN)
     inputs = [_hidden(binding), *_positions(contract.POSITION_IDS)]
     inputs.append(value_info(contract.CACHE_POSITIONS, DType.I64, ["kv"]))
     if length_rules(binding.spec, tokens).sequence_lengths:
@@ -100,7 +100,8 @@ def author_head(binding: Binding) -> Part:
 
 
 def _author(binding: Binding, tokens: int) -> Author:
-    return Author(Network(binding, DType.F32, {}, FedWeights()), tokens)
+    net = Network(binding, DType.F32, {}, FedWeights())
+    return Author(net, NativeForm(net, tokens))
 
 
 def _hidden(binding: Binding) -> ValueInfoProto:

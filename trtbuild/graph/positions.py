@@ -1,4 +1,4 @@
-"""What depends on a step's positions alone and is computed once for all layers: rotations, masks, where to write."""
+"""What depends on a step's positions alone and is computed once for all layers, over a static cache."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtbuild.architectures.rope import inverse_frequencies
-from trtbuild.architectures.rope_spec import DynamicScaling, LongRopeScaling, Rope
+from trtbuild.architectures.rope_spec import Rope
 from trtbuild.architectures.spec import Attention, DecoderSpec, PositionScale
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
 from trtbuild.graph.network import Network
+from trtbuild.graph.rotations import cos_and_sin
 
 MASKED = -60_000.0
 """What is added to the score of a position that may not be seen. FP16 holds it, and no weight of a softmax survives
@@ -71,54 +71,17 @@ def step(net: Network, spec: DecoderSpec, capacity: int) -> Step:
 
 
 def _rotation(net: Network, rope: Rope, capacity: int, path: str) -> Rotation:
-    """Cosines and sines of the step's positions, computed in FP32.
-
-    A table of every position would put capacity * rotary_dim * 4 bytes into the graph: 64 MB at 128k positions.
-    """
     graph = net.graph
     positions = graph.cast(contract.POSITION_IDS, DType.F32, f"{path}/positions")
     positions = graph.node("Unsqueeze", [positions, graph.constant("axis_2", [2])], f"{path}/positions")
-    angles = graph.node("Mul", [positions, _frequencies(net, rope, capacity, path)], f"{path}/angles")
-    result = []
-    for op in ("Cos", "Sin"):
-        value = graph.node(op, [angles], f"{path}/{op.lower()}")
-        if rope.attention_factor != 1.0:
-            value = graph.node("Mul", [value, net.scalar(rope.attention_factor, DType.F32)], f"{path}/{op.lower()}")
-        if net.dtype is not DType.F32:
-            value = graph.cast(value, net.dtype, f"{path}/{op.lower()}")
-        result.append(value)
-    return Rotation(*result)
-
-
-def _frequencies(net: Network, rope: Rope, capacity: int, path: str) -> str:
-    """f32 [rotary_dim / 2], or [batch, 1, rotary_dim / 2] where a row's length decides."""
-    graph, scaling = net.graph, rope.scaling
-    short = graph.constant(f"{path}.inverse_frequencies", inverse_frequencies(rope).astype(np.float32))
-    if not rope.depends_on_length(capacity):
-        return short
-    lengths = graph.node("Unsqueeze", [contract.SEQUENCE_LENGTHS, graph.constant("axes_1_2", [1, 2])], f"{path}/length")
-    if isinstance(scaling, LongRopeScaling):
-        long = inverse_frequencies(rope, long=True).astype(np.float32)
-        original = graph.constant(f"{path}.original_positions", [scaling.original_positions])
-        is_long = graph.node("Greater", [lengths, original], f"{path}/is_long")
-        return graph.node("Where", [is_long, graph.constant(f"{path}.long", long), short], f"{path}/frequencies")
-    assert isinstance(scaling, DynamicScaling)
-    # The base times g^(d / (d - 2)) makes of theta^-e a frequency g^(-e d / (d - 2)) times it, e = 2i / d.
-    length = graph.node(
-        "Max",
-        [
-            graph.cast(lengths, DType.F32, f"{path}/length"),
-            net.scalar(float(scaling.original_positions), DType.F32),
-        ],
-        f"{path}/length",
-    )
-    growth = graph.node(
-        "Mul", [length, net.scalar(scaling.factor / scaling.original_positions, DType.F32)], f"{path}/growth"
-    )
-    growth = graph.node("Sub", [growth, net.scalar(scaling.factor - 1, DType.F32)], f"{path}/growth")
-    dims = np.arange(0, rope.rotary_dim, 2, dtype=np.float64)
-    exponents = graph.constant(f"{path}.growth_exponents", (-dims / (rope.rotary_dim - 2)).astype(np.float32))
-    return graph.node("Mul", [short, graph.node("Pow", [growth, exponents], f"{path}/growth")], f"{path}/frequencies")
+    lengths = None
+    if rope.depends_on_length(capacity):
+        axes = graph.constant("axes_1_2", [1, 2])
+        lengths = graph.node("Unsqueeze", [contract.SEQUENCE_LENGTHS, axes], f"{path}/length")
+    cos, sin = cos_and_sin(net, rope, positions, lengths, path)
+    if net.dtype is not DType.F32:
+        cos, sin = graph.cast(cos, net.dtype, f"{path}/cos"), graph.cast(sin, net.dtype, f"{path}/sin")
+    return Rotation(cos, sin)
 
 
 def _masks(net: Network, windows: tuple[int | None, ...], alibi: tuple[float, ...] | None) -> dict[int | None, Mask]:
@@ -147,9 +110,13 @@ def _masks(net: Network, windows: tuple[int | None, ...], alibi: tuple[float, ..
 
 
 def _query_scale(net: Network, scale: PositionScale) -> str:
-    """1 + beta * ln(1 + floor(p / original_positions))."""
+    axes = net.graph.constant("axes_1_3", [1, 3])
+    return query_scale(net, scale, net.graph.node("Unsqueeze", [contract.POSITION_IDS, axes], "query_scale"))
+
+
+def query_scale(net: Network, scale: PositionScale, positions: str) -> str:
+    """1 + beta * ln(1 + floor(p / original_positions)) for positions i64 of any shape, in the network's type."""
     graph, path = net.graph, "query_scale"
-    positions = graph.node("Unsqueeze", [contract.POSITION_IDS, graph.constant("axes_1_3", [1, 3])], path)
     turns = graph.node("Div", [positions, graph.constant("query_scale.positions", [scale.original_positions])], path)
     one = net.scalar(1.0, DType.F32)
     logarithm = graph.node("Log", [graph.node("Add", [graph.cast(turns, DType.F32, path), one], f"{path}/log")], path)

@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from trtbuild.errors import InputError
+from trtbuild.graph.operator import NAME
 
 NARROW, WIDE = TensorProto.FLOAT16, TensorProto.FLOAT
 
-STORED = frozenset({"TensorScatter", "Attention"})
+STORED = frozenset({"TensorScatter", "Attention", NAME})
 """Operators on the cache, which is FP16 when the network is; TensorRT's fused attention has no FP32 form either."""
 
 
-MOVED = frozenset({"Transpose", "Reshape", "Split", "Slice", "Unsqueeze", "Squeeze", "Gather", "GatherND"})
+MOVED = frozenset({"Transpose", "Reshape", "Split", "Slice", "Unsqueeze", "Squeeze", "Gather", "GatherND", "Concat"})
 """Operators that make the numbers they are given: what is unsafe in front of one is unsafe behind it."""
 
 
@@ -45,7 +46,7 @@ class _Pass:
         for node in self.graph.node:
             for index, name in enumerate(node.input):
                 node.input[index] = self.same.get(name, name)
-            if node.op_type in MOVED and node.input[0] in self.unsafe:
+            if node.op_type in MOVED and any(name in self.unsafe for name in node.input):
                 self.unsafe |= {name for name in node.output if self.types.get(name) == NARROW}
             if not any(name in self.unsafe for name in (*node.input, *node.output)):
                 self.nodes.append(node)

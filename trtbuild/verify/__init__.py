@@ -10,7 +10,7 @@ import numpy as np
 
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
-from trtbuild.graph.facts import read_facts
+from trtbuild.graph.facts import read_native_facts
 from trtbuild.progress import Progress, Silent
 from trtbuild.verify.continuation import Continuation
 from trtbuild.verify.measures import Distance, distance
@@ -59,7 +59,7 @@ def verify(
     from tokenizers import Tokenizer
 
     progress = progress or Silent()
-    facts = read_facts(onnx_file)
+    facts = read_native_facts(onnx_file)
     made_from = facts.metadata.get("trtbuild.source_fingerprint")
     if made_from is not None and made_from != checkpoint.fingerprint():
         raise InputError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trtbuild.dtypes import DType
 from trtbuild.graph import contract
-from trtbuild.graph.facts import read_facts
+from trtbuild.graph.facts import read_native_facts
 from trtbuild.verify.bf16 import emulate_bf16
 
 
@@ -21,7 +21,7 @@ class OnnxDecoder:
     def __init__(self, file: Path, slots: int = 1) -> None:
         import onnxruntime as ort
 
-        facts = read_facts(file)
+        facts = read_native_facts(file)
         options = ort.SessionOptions()
         options.log_severity_level = 3
         # What the graph says; by default ONNX Runtime rounds the activations of INT4 products to INT8.
