@@ -104,13 +104,16 @@ def test_out_is_a_folder_where_build_wants_a_file(trtbuild: Command, tiny: Path)
 
 
 def test_the_plugin_form_where_it_cannot_be(trtbuild: Command, tiny_checkpoint: Callable[..., Path]) -> None:
-    """TensorRT-RTX has no plugins, and verify runs a static cache only."""
+    """TensorRT-RTX has no plugins."""
     checkpoint = tiny_checkpoint(head_dim=64, dtype="float16")
     assert trtbuild("export", checkpoint, "--out", "graph", "--attention", "plugin").returncode == 0
     built = trtbuild("build", "graph", "--out", "plan", "--backend", "rtx", "--capacity", "64")
     assert built.returncode == 2 and "needs a plugin, and TensorRT-RTX has none" in " ".join(built.stderr.split())
-    verified = trtbuild("verify", "graph", "--reference", checkpoint)
-    assert verified.returncode == 2 and "plugin form" in verified.stderr
+    library = "graph/model.onnx"
+    built = trtbuild("build", "graph", "--out", "plan", "--backend", "rtx", "--plugin-library", library)
+    assert built.returncode == 2 and "TensorRT-RTX has no plugins" in " ".join(built.stderr.split())
+    built = trtbuild("build", "graph", "--out", "plan", "--plugin-library", "absent.so")
+    assert built.returncode == 2 and "absent.so" in built.stderr
     assert trtbuild.left() == {"graph"}
 
 

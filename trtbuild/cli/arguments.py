@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Optional
@@ -119,6 +120,15 @@ PageOption = Annotated[
     Optional[int],
     typer.Option("--page-size", help="With --attention plugin: positions of a page of the cache, 16, 32, 64 or 128."),
 ]
+PluginOption = Annotated[
+    Optional[list[Path]],
+    typer.Option(
+        "--plugin-library",
+        exists=True,
+        dir_okay=False,
+        help="For TensorRT: a library of plugins, such as `trtbuild plugin build` makes; may be repeated.",
+    ),
+]
 SlotsOption = Annotated[Optional[int], typer.Option(help="Sequences served at once.")]
 CapacityOption = Annotated[Optional[int], typer.Option(help="Positions of each sequence's KV cache.")]
 
@@ -160,6 +170,7 @@ def engine_options(
     hardware_compatibility: HardwareCompatibility,
     weight_streaming: bool,
     timing_cache: Path | None,
+    plugin_libraries: Sequence[Path] = (),
 ) -> EngineOptions:
     from trtbuild.engine.targets import parse_targets
 
@@ -173,6 +184,7 @@ def engine_options(
             hardware_compatibility=hardware_compatibility,
             weight_streaming=weight_streaming,
             timing_cache=timing_cache,
+            plugin_libraries=tuple(plugin_libraries),
         ),
     )
 

@@ -30,6 +30,7 @@ def build_command(
     hardware_compatibility: a.HardwareOption = HardwareCompatibility.NONE,
     weight_streaming: a.StreamingOption = False,
     timing_cache: a.TimingOption = None,
+    plugin_library: a.PluginOption = None,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -39,6 +40,7 @@ def build_command(
     ```
     trtbuild build smollm2-onnx --out smollm2.plan --target sm_89
     trtbuild build smollm2-onnx --out smollm2.plan --backend tensorrt --profiles my-profiles.yaml
+    trtbuild build smollm2-paged --out smollm2.plan --plugin-library plugin/libtrtbuild_plugin.so
     ```
     """
     from trtbuild.building import build, read_profiles
@@ -56,6 +58,7 @@ def build_command(
         hardware_compatibility,
         weight_streaming,
         timing_cache,
+        plugin_library or (),
     )
     with progress(quiet=json) as shown:
         stages = Stages(shown or Silent())

@@ -10,11 +10,11 @@ import numpy as np
 
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.errors import InputError
-from trtbuild.graph.facts import read_native_facts
+from trtbuild.graph.facts import read_facts
 from trtbuild.progress import Progress, Silent
 from trtbuild.verify.continuation import Continuation
 from trtbuild.verify.measures import Distance, distance
-from trtbuild.verify.onnx_decoder import OnnxDecoder
+from trtbuild.verify.onnx_decoder import open_decoder
 from trtbuild.verify.prompts import PROMPTS
 from trtbuild.verify.reference import Reference
 
@@ -59,7 +59,7 @@ def verify(
     from tokenizers import Tokenizer
 
     progress = progress or Silent()
-    facts = read_native_facts(onnx_file)
+    facts = read_facts(onnx_file)
     made_from = facts.metadata.get("trtbuild.source_fingerprint")
     if made_from is not None and made_from != checkpoint.fingerprint():
         raise InputError(
@@ -73,11 +73,11 @@ def verify(
     progress.stage("reference")
     reference = Reference(checkpoint)
     progress.stage("graph")
-    graph = OnnxDecoder(onnx_file)
+    encoded = [tokenizer.encode(prompt).ids[: facts.capacity - tokens] for prompt in prompts]
+    graph = open_decoder(onnx_file, max(map(len, encoded)) + tokens)
     progress.stage("prompts")
     wanted, got, results = [], [], []
-    for index, prompt in enumerate(prompts):
-        ids = tokenizer.encode(prompt).ids[: facts.capacity - tokens]
+    for index, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True)):
         want = reference.greedy(ids, tokens)
         have = graph.greedy(ids, tokens)
         whole = [*ids, *want[:-1]]
