@@ -16,9 +16,10 @@ from trtbuild.calibration.budget import spend
 from trtbuild.calibration.layer_fit import MatrixReport
 from trtbuild.calibration.options import CalibrationOptions
 from trtbuild.calibration.samples import Samples, read_samples
-from trtbuild.errors import InputError
+from trtbuild.errors import BuildError, InputError
 from trtbuild.exporting import Weights, read_weights, refuse_overwriting, unpacked
 from trtbuild.files import put_in_place, refuse_existing, resumable_folder
+from trtbuild.options import Device
 from trtbuild.progress import Progress, Silent
 from trtbuild.quantize.rtn import Int4Options, plan_int4
 from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers
@@ -60,6 +61,7 @@ def calibrate(
     """
     need_torch()
     _check(options)
+    _need_device(options.device)
     stages = Stages(progress or Silent())
     refuse_existing(out, replace=options.force)
     with stages.stage("checkpoint"):
@@ -96,11 +98,12 @@ def calibrate(
         "grids": {name: str(grid) for name, (_, grid) in chosen.items()},
         "layers": sorted(group.value for group in options.export.int4_layers),
         "budget": [options.bits, options.max_kl],
+        "device": options.device.value,
     }
     with resumable_folder(out, identity) as folder:
         weights = unpacked(weights, options.export, folder, stages)
         rounds_table = Int4Layers.EMBEDDING in options.export.int4_layers
-        job = Calibration(weights, chosen, options.method, samples, folder, stages, rounds_table)
+        job = Calibration(weights, chosen, options.method, samples, folder, stages, rounds_table, options.device)
         made = _made(job, options)
         put_in_place(made.result, out)
     return CalibrationResult(
@@ -137,7 +140,26 @@ def _read(model: str | Path, options: CalibrationOptions, progress: Progress) ->
     return weights
 
 
+def _need_device(device: Device) -> None:
+    import torch
+
+    if device is Device.CUDA and not torch.cuda.is_available():
+        raise InputError("--device cuda: this torch sees no GPU. Leave it out, or install a CUDA build of torch.")
+
+
 def _made(job: Calibration, options: CalibrationOptions) -> Attempt:
+    """What was asked for. Raises BuildError if the device has too little memory for a layer's moments."""
+    import torch
+
+    try:
+        return _attempts(job, options)
+    except torch.cuda.OutOfMemoryError as error:
+        raise BuildError(
+            f"The GPU has too little memory to fit the widest layer ({error}). Calibrate with --device cpu."
+        ) from error
+
+
+def _attempts(job: Calibration, options: CalibrationOptions) -> Attempt:
     """One attempt, or as many as the bound takes."""
     bits, bound = options.bits, options.max_kl
     if bits is None and bound is None:

@@ -39,6 +39,13 @@ class Method(Enum):
         return self in (Method.AWQ, Method.AWQ_GPTQ)
 
 
+class Device(Enum):
+    """What the arithmetic of fitting runs on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 class AttentionForm(Enum):
     """How attention is written, and with it the KV cache."""
 

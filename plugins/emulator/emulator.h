@@ -1,4 +1,5 @@
-/* What tests call beside the kernels' own C API: the buffers that kernels may touch, what went wrong, and what was done. */
+/* What tests call beside the kernels' own C API: the buffers that kernels may touch, what went wrong, and what was
+ * done. */
 #ifndef TRTBUILD_EMULATOR_H
 #define TRTBUILD_EMULATOR_H
 

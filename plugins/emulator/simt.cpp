@@ -37,7 +37,8 @@ struct Fibre {
     int group;
 };
 
-// Who was last at two bytes of shared memory, and when: in which interval between barriers, of the block and of his warp.
+// Who was last at two bytes of shared memory, and when: in which interval between barriers, of the block and of his
+// warp.
 struct Visit {
     uint16_t thread = NOBODY;
     uint32_t block_time = 0, warp_time = 0;
@@ -189,18 +190,18 @@ size_t shared_offset(void const* address, size_t bytes, char const* what) {
     if (at < from || at + bytes > from + cells.size() * 2) {
         fail(std::string(what) + " of " + std::to_string(bytes) + " bytes outside shared memory");
     }
-    if (at % bytes != 0) fail(std::string(what) + " of shared memory not aligned to " + std::to_string(bytes) + " bytes");
+    if (at % bytes != 0)
+        fail(std::string(what) + " of shared memory not aligned to " + std::to_string(bytes) + " bytes");
     return at - from;
 }
 
-Visit visit() {
-    return {static_cast<uint16_t>(current), block_time, warp_times[static_cast<size_t>(current / WARP)]};
-}
+Visit visit() { return {static_cast<uint16_t>(current), block_time, warp_times[static_cast<size_t>(current / WARP)]}; }
 
 void write_cell(Cell& cell, Visit const& now, bool under_way) {
     for (Visit const* before : {&cell.writer, &cell.reader, &cell.other_reader}) {
         if (!ordered(*before, now)) {
-            fail("writes shared memory that thread " + std::to_string(before->thread) + " uses, with no barrier between");
+            fail("writes shared memory that thread " + std::to_string(before->thread) +
+                 " uses, with no barrier between");
         }
     }
     cell.writer = now;
@@ -211,7 +212,8 @@ void read_cell(Cell& cell, Visit const& now) {
     if (cell.writer.thread == NOBODY) fail("reads shared memory that nothing was written to");
     if (cell.under_way) fail("reads shared memory that a copy is under way to");
     if (!ordered(cell.writer, now)) {
-        fail("reads shared memory that thread " + std::to_string(cell.writer.thread) + " writes, with no barrier between");
+        fail("reads shared memory that thread " + std::to_string(cell.writer.thread) +
+             " writes, with no barrier between");
     }
     if (cell.reader.thread != now.thread) cell.other_reader = cell.reader;
     cell.reader = now;
@@ -288,7 +290,9 @@ void wait_for_copies(int groups_left) {
 
 int put_in_range(int value, int first, int last) {
     if (value >= first && value <= last) return value;
-    if (!tolerant) fail("uses " + std::to_string(value) + ", which is not in " + std::to_string(first) + " .. " + std::to_string(last));
+    if (!tolerant)
+        fail("uses " + std::to_string(value) + ", which is not in " + std::to_string(first) + " .. " +
+             std::to_string(last));
     return value < first ? first : last;
 }
 
@@ -312,7 +316,8 @@ int run(void* address, trtbuild::Grid grid, int threads, size_t shared, std::fun
     kernel = &body;
     while (fibres.size() < static_cast<size_t>(threads)) fibres.push_back(std::make_unique<Fibre>());
     if (shared_memory.size() < shared + 128) shared_memory.resize(shared + 128);
-    shared_begin = reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(shared_memory.data()) + 127) & ~127ull);
+    shared_begin =
+        reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(shared_memory.data()) + 127) & ~127ull);
     for (block.z = 0; block.z < grid.z; ++block.z) {
         for (block.y = 0; block.y < grid.y; ++block.y) {
             for (block.x = 0; block.x < grid.x; ++block.x) {
@@ -329,7 +334,8 @@ int run(void* address, trtbuild::Grid grid, int threads, size_t shared, std::fun
 void simt_register(void* begin, size_t bytes, int writable) {
     auto const at = reinterpret_cast<uintptr_t>(begin);
     size_t const sectors = bytes / simt::SECTOR + 2;
-    simt::buffers.push_back({at, at + bytes, writable != 0, std::vector<uint64_t>(sectors), std::vector<uint64_t>(sectors)});
+    simt::buffers.push_back(
+        {at, at + bytes, writable != 0, std::vector<uint64_t>(sectors), std::vector<uint64_t>(sectors)});
 }
 
 void simt_forget() {

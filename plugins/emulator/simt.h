@@ -1,7 +1,7 @@
 // A GPU's blocks, warps and memories on the CPU, for tests: it runs the kernels' own sources, compiled by g++.
 //
-// Each thread of a block is a fibre. A warp's operation (shuffle, mma, ldmatrix, …) is carried out when all 32 lanes have
-// come to it, by the layouts of the PTX ISA. Reported as an error, with kernel, block and thread:
+// Each thread of a block is a fibre. A warp's operation (shuffle, mma, ldmatrix, …) is carried out when all 32 lanes
+// have come to it, by the layouts of the PTX ISA. Reported as an error, with kernel, block and thread:
 //   - an access outside the registered buffers, or not aligned to its size, or a write to a read-only one;
 //   - shared memory that is read before it was written, or while an asynchronous copy into it is under way;
 //   - two threads' accesses to the same shared memory, one of them a write, with no barrier between;
@@ -252,7 +252,8 @@ struct Vote {
 };
 inline void vote(void* const (&lanes)[simt::WARP]) {
     uint32_t word = 0;
-    for (int lane = 0; lane < simt::WARP; ++lane) word |= static_cast<uint32_t>(static_cast<Vote*>(lanes[lane])->in) << lane;
+    for (int lane = 0; lane < simt::WARP; ++lane)
+        word |= static_cast<uint32_t>(static_cast<Vote*>(lanes[lane])->in) << lane;
     for (void* lane : lanes) static_cast<Vote*>(lane)->out = word;
 }
 

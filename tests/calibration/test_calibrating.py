@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -26,7 +28,7 @@ from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError, InputError
 from trtbuild.exporting import export, read_weights
 from trtbuild.graph.facts import read_facts
-from trtbuild.options import ExportOptions, Method, Precision
+from trtbuild.options import Device, ExportOptions, Method, Precision
 from trtbuild.progress import Silent
 from trtbuild.quantize.stored import Int4Layers
 
@@ -161,6 +163,22 @@ def test_killed_and_started_again(tiny_checkpoint: Checkpoints, tmp_path: Path) 
     assert not (tmp_path / "out").exists()
     subprocess.run([*command, "--out", "out"], check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_a_gpu_that_is_not_there(checkpoint: Path, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(InputError, match="--device cuda: this torch sees no GPU"):
+        calibrate(checkpoint, tmp_path / "out", replace(options(tmp_path), device=Device.CUDA))
+
+
+@pytest.mark.gpu
+def test_a_gpu_fits_as_well_as_the_cpu(checkpoint: Path, tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU and a CUDA build of torch")
+    made = [calibrate(checkpoint, tmp_path / each.value, replace(options(tmp_path), device=each)) for each in Device]
+    for own, other in zip(*(result.matrices for result in made), strict=True):
+        assert abs(own.sqnr - other.sqnr) < 0.3
 
 
 def test_the_embedding_alone_is_nothing_to_calibrate(tiny_checkpoint: Checkpoints, tmp_path: Path) -> None:

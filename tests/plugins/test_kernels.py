@@ -171,7 +171,8 @@ def test_any_problem(emulator: Emulator, sequences: list[tuple[int, int]], **sha
         ({"pages": 0}, "there is no page"),
         ({"max_pages": 1 << 28}, "max_pages * page_size is above"),
         ({"page_size": 48}, "page_size is none of 16, 32, 64 and 128"),
-        ({"heads": 1 << 15, "kv_heads": 1 << 15}, "kv_heads is above 16384"),
+        ({"tokens": 5_000_000}, "more than 32767 sequences or 4194304 tokens"),
+        ({"heads": 1 << 15, "kv_heads": 1 << 15}, "heads is above 16384"),
         ({"kv_heads": 3}, "kv_heads does not divide heads"),
         ({"kv_heads": 0}, "kv_heads does not divide heads"),
         ({"head_dim": 72}, "head_dim is none of 64, 80, 96, 128 and 256"),
@@ -182,7 +183,7 @@ def test_any_problem(emulator: Emulator, sequences: list[tuple[int, int]], **sha
         ({"scale": float("nan")}, "scale is not a positive number"),
         ({"soft_cap": float("inf")}, "soft_cap is below zero or no number"),
         ({"heads": 258}, "more than 256 heads with ALiBi"),
-        ({"batch": 65536}, "batch is above 65535"),
+        ({"batch": 32768}, "more than 32767 sequences"),
         ({"multiprocessors": 0}, "multiprocessors is below one"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from trtbuild.calibration.moments import Moments
 from trtbuild.dtypes import DType
 from trtbuild.errors import BuildError
 from trtbuild.quantize.awq import search_scales
@@ -172,3 +173,26 @@ def test_awq_of_even_activations_changes_nothing() -> None:
     weights, _ = matrices(seed=11)
     scales = search_scales([weights], torch.eye(64), torch.ones(64), [GRID], DType.F32)
     assert torch.equal(scales, torch.ones(64))
+
+
+def test_every_tensor_is_made_where_its_inputs_are() -> None:
+    """What `--device cuda` rests on. The default device is one whose tensors hold nothing: a tensor that is made there
+    for want of a name meets the inputs' and raises, as one on the CPU would beside a GPU's."""
+    weights, x = matrices()
+    tokens = torch.from_numpy(x.astype(np.float32))
+
+    def fitted() -> list[torch.Tensor]:
+        moments = Moments.of_width(tokens.shape[1], "cpu")
+        moments.add(tokens)
+        gram = moments.gram()
+        magnitude = moments.magnitudes / moments.count
+        results = [gptq(weights, own, GRID, DType.F16) for own in (gram, torch.zeros_like(gram))]
+        results.append(round_to_nearest(weights, least_error(weights, gram.diagonal(), GRID, DType.BF16), GRID))
+        scales = search_scales([weights], gram, magnitude, [GRID], DType.F16)
+        assert output_error(weights, gram) > 0
+        return [gram, scales, *(each.dequantised() for each in results)]
+
+    want = fitted()
+    with torch.device("meta"):
+        got = fitted()
+    assert all(torch.equal(a, b) for a, b in zip(want, got, strict=True))

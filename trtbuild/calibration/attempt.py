@@ -17,7 +17,7 @@ from trtbuild.calibration.samples import Samples
 from trtbuild.checkpoint.base import QUANTIZATION, TensorRef
 from trtbuild.exporting import Weights, read_weights
 from trtbuild.files import link_or_copy, write_json
-from trtbuild.options import ExportOptions, Method
+from trtbuild.options import Device, ExportOptions, Method
 from trtbuild.progress import Silent
 from trtbuild.quantize.calibrated import describe
 from trtbuild.quantize.stored import Grid
@@ -57,6 +57,7 @@ class Calibration:
     stages: Stages
     rounds_table: bool = False
     """Whether the embedding becomes INT4."""
+    device: Device = Device.CPU
 
     def sensitivities(self) -> list[Sensitivity]:
         """Of the chosen matrices; measured once for a job, however often it is stopped."""
@@ -118,6 +119,7 @@ class Calibration:
             folder,
             weights.quantised,
             self.rounds_table,
+            self.device.value,
         )
 
     def _finish(self, made: Attempt, plan: Plan) -> None:

@@ -66,16 +66,17 @@ def measure(
             bits = planned.bits_per_weight(matrix.shape[1], scale_type.size)
             yield Sensitivity(matrix, (Choice(planned, bits, 0.0),))
             continue
-        own, gram = weights.matrix(matrix).clone(), statistics.of(operand).gram()
+        before, gram = weights.matrix(matrix).clone(), statistics.of(operand).gram()
+        own = before.to(statistics.device)
         errors = {}
         for grid in _grids(matrix.shape[1], planned):
             scales = least_error(own, gram.diagonal(), grid, scale_type)
             rounded = round_to_nearest(own, scales, grid).dequantised()
             errors[grid] = output_error(rounded - own, gram)
             if grid == planned:
-                weights.put(matrix, rounded)
+                weights.put(matrix, rounded.cpu())
                 share = disturbed() / max(errors[grid], 1e-30)
-                weights.put(matrix, own)
+                weights.put(matrix, before)
         width, size = matrix.shape[1], scale_type.size
         choices = [Choice(grid, grid.bits_per_weight(width, size), error * share) for grid, error in errors.items()]
         yield Sensitivity(matrix, (*choices, Choice(None, float(plain_bits), 0.0)))

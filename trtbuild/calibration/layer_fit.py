@@ -64,6 +64,8 @@ class Job:
     method: Method
     scale_type: DType
     layer: int | None
+    device: str
+    """Where the statistics are and the fits are made; the weights are on the CPU."""
 
 
 def fit(
@@ -98,12 +100,12 @@ def fit(
         signal, noise, plain = (dict.fromkeys(group, 0.0) for _ in range(3))
         for expert in experts or (None,):
             own = gram(operands[group[0]], expert)
-            pieces = [_piece(weights, job.plan[name][0], expert, len(experts)) for name in group]
+            pieces = [_piece(weights, job.plan[name][0], expert, len(experts)).to(job.device) for name in group]
             rounded = _round(job, pieces, own, grid, first.sources[0])
             for name, piece, result in zip(group, pieces, rounded, strict=True):
-                done[name].append(result)
+                done[name].append(Blocks(result.values.cpu(), result.scales.cpu(), grid))
                 meant = result.dequantised()
-                _put(weights, job.plan[name][0], expert, len(experts), meant)
+                _put(weights, job.plan[name][0], expert, len(experts), meant.cpu())
                 signal[name] += output_error(piece, own)
                 noise[name] += output_error(meant - piece, own)
                 simple = round_to_nearest(piece, largest_magnitude(piece, grid, job.scale_type), grid)
@@ -132,7 +134,7 @@ def _round(job: Job, pieces: list[Tensor], gram: Tensor, grid: Grid, what: str) 
         if job.method is Method.RTN:
             scales = largest_magnitude(whole, grid, job.scale_type)
         else:
-            importance = gram.diagonal() if job.method is Method.AWQ else torch.ones(whole.shape[1])
+            importance = gram.diagonal() if job.method is Method.AWQ else whole.new_ones(whole.shape[1])
             scales = least_error(whole, importance, grid, job.scale_type)
         result = round_to_nearest(whole, scales, grid)
     sizes = [len(piece) for piece in pieces]
@@ -160,16 +162,17 @@ def _fold(
     gram = sum((part.gram() * (part.count / total) for part in parts[1:]), parts[0].gram() * (parts[0].count / total))
     magnitude = sum(part.magnitudes for part in parts) / total  # type: ignore[arg-type]
     scales = search_scales(
-        [weights.matrix(matrix) for matrix in fold.matrices],
+        [weights.matrix(matrix).to(job.device) for matrix in fold.matrices],
         gram,
         magnitude,  # type: ignore[arg-type]
         [job.plan[matrix.name][1] for matrix in fold.matrices],
         job.scale_type,
         fold.source.share,
     )
+    on_cpu = scales.cpu()
     for matrix in (*fold.matrices, *fold.readers):
-        weights.scale_columns(matrix, scales)
-    fold.source.divide(weights, scales)
+        weights.scale_columns(matrix, on_cpu)
+    fold.source.divide(weights, on_cpu)
     for (key, expert), moments in statistics.moments.items():
         if key in keys:
             moments.products /= scales[:, None] * scales

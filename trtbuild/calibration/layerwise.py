@@ -58,6 +58,8 @@ class Work:
     """Matrices that come quantised already, and are taken for what they stand for."""
     rounds_table: bool = False
     """Whether the embedding becomes INT4."""
+    device: str = "cpu"
+    """Of the moments and the fits, as torch names it."""
 
     @cached_property
     def folds(self) -> list[list[Fold]]:
@@ -194,7 +196,7 @@ def _layer(work: Work, layer: int, hidden: Activations, out: Activations, output
     own = {name: entry for name, entry in work.plan.items() if name in part.operands}
     roles = {matrix.name: role.name.lower() for role, _, matrix in work.binding.linears(layer)}
     changes = work.folds[layer]
-    job = Job(own, roles, changes, work.method, work.scale_type, layer)
+    job = Job(own, roles, changes, work.method, work.scale_type, layer, work.device)
     blocks, reports = fit(job, weights, part.operands, statistics)
     _write(work, blocks, output)
     for ref in {ref.name: ref for fold in changes for ref in fold.floats}.values():
@@ -211,7 +213,7 @@ def _observe(
     """The moments of everything that the part's matrices multiply."""
     import torch
 
-    statistics, arrays = Statistics(), weights.arrays()
+    statistics, arrays = Statistics(work.device), weights.arrays()
     for batch in batches(work.tokens.shape):
         values = runner.operands(np.asarray(hidden[batch]), arrays)
         flat = {name: torch.from_numpy(value).flatten(0, 1) for name, value in values.items()}
@@ -234,7 +236,7 @@ def _head(work: Work, hidden: Activations, output: WeightsFile) -> list[MatrixRe
         return []
     runner, weights = PartRunner(part), PartWeights(part, work.quantised)
     statistics = _observe(work, part, runner, weights, hidden, "the head")
-    job = Job(own, dict.fromkeys(own, "head"), [], work.method, work.scale_type, None)
+    job = Job(own, dict.fromkeys(own, "head"), [], work.method, work.scale_type, None, work.device)
     blocks, reports = fit(job, weights, part.operands, statistics)
     _write(work, blocks, output)
     return reports

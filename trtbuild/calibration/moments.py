@@ -24,10 +24,10 @@ class Moments:
     largest: Tensor
 
     @classmethod
-    def of_width(cls, width: int) -> Moments:
+    def of_width(cls, width: int, device: str = "cpu") -> Moments:
         import torch
 
-        return cls(0, torch.zeros(width, width), torch.zeros(width), torch.zeros(width))
+        return cls(0, *(torch.zeros(*shape, device=device) for shape in ((width, width), (width,), (width,))))
 
     def add(self, x: Tensor) -> None:
         """Take in x [tokens, in]. Only the products on and left of the diagonal panels are kept until `gram`."""
@@ -55,8 +55,9 @@ class Moments:
 
 @dataclass(slots=True)
 class Statistics:
-    """The moments of one layer's operands: by value, or by value and expert."""
+    """The moments of one layer's operands: by value, or by value and expert, in the memory of `device`."""
 
+    device: str = "cpu"
     moments: dict[tuple[str, int | None], Moments] = field(default_factory=dict)
 
     def add(self, operands: dict[str, Operand], values: dict[str, Tensor]) -> None:
@@ -66,11 +67,11 @@ class Statistics:
             if (operand.value, operand.routes) in seen:
                 continue
             seen.add((operand.value, operand.routes))
-            x = values[operand.value]
+            x = values[operand.value].to(self.device)
             if operand.routes is None:
                 self._of(operand.value, None, x.shape[1]).add(x)
                 continue
-            routes = values[operand.routes]
+            routes = values[operand.routes].to(self.device)
             own = x.split(x.shape[1] // routes.shape[1], dim=1) if operand.matrix.along == 1 else None
             for expert in range(routes.shape[1]):
                 chosen = (routes[:, expert] > 0).nonzero()[:, 0]
@@ -88,5 +89,5 @@ class Statistics:
     def _of(self, value: str, expert: int | None, width: int) -> Moments:
         key = value, expert
         if key not in self.moments:
-            self.moments[key] = Moments.of_width(width)
+            self.moments[key] = Moments.of_width(width, self.device)
         return self.moments[key]

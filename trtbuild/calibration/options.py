@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trtbuild.calibration.samples import SampleOptions
-from trtbuild.options import ExportOptions, Method
+from trtbuild.options import Device, ExportOptions, Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,7 @@ class CalibrationOptions:
     """The fewest bits that keep the KL divergence from FP32 (nats, on text left over) below this, instead."""
     requantise: bool = False
     """Round anew what another library rounded to INT4 with zero-points; its own rounding is taken for the truth."""
+    device: Device = Device.CPU
+    """Of moments, factorisations and rounding; layers run on the CPU. Another device rounds ties in another way, so the
+    bytes are those of other runs on the same device only."""
     force: bool = False

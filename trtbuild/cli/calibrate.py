@@ -10,7 +10,7 @@ from rich.table import Table
 
 from trtbuild.cli import arguments as a
 from trtbuild.cli.console import output, print_json, progress, stage_table
-from trtbuild.options import Method, Precision
+from trtbuild.options import Device, Method, Precision
 
 
 def calibrate_command(
@@ -42,6 +42,9 @@ def calibrate_command(
     seed: a.SeedOption = None,
     revision: a.RevisionOption = None,
     ignore_config: a.IgnoreOption = None,
+    device: Annotated[
+        Device, typer.Option(help="cuda fits on a GPU; its bytes are not those that the CPU gives on every machine.")
+    ] = Device.CPU,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -71,7 +74,10 @@ def calibrate_command(
     wanted = load_recipe(recipe).changed(data, samples, length, seed)
     with progress(quiet=json) as shown:
         result = calibrate(
-            model, out, CalibrationOptions(export, wanted, method, bits, max_kl, requantise, force), progress=shown
+            model,
+            out,
+            CalibrationOptions(export, wanted, method, bits, max_kl, requantise, device, force),
+            progress=shown,
         )
     if json:
         print_json(

@@ -49,7 +49,7 @@ def gptq(weights: Tensor, gram: Tensor, grid: Grid, scale_type: DType, what: str
             own[:, column + 1 :] -= torch.outer(error, triangle[column, column + 1 :])
         rest[:, last:] -= errors @ factor[first:last, last:]
     back = torch.empty_like(order)
-    back[order] = torch.arange(width)
+    back[order] = torch.arange(width, device=order.device)
     return Blocks(values[:, back].to(torch.int8), scales, grid)
 
 
@@ -66,7 +66,7 @@ def factorise(gram: Tensor, what: str) -> tuple[Tensor, Tensor, Tensor]:
     if not torch.isfinite(mean):
         raise BuildError(f"{what}: the calibration activations that reach it are not finite, so nothing can be fitted.")
     if mean == 0:
-        gram, mean = torch.eye(width), torch.tensor(1.0)
+        gram, mean = torch.eye(width, device=gram.device), gram.new_ones(())
     damping = DAMPING
     while damping <= MOST_DAMPING:
         diagonal = gram.diagonal() + damping * mean

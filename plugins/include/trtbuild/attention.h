@@ -29,27 +29,27 @@ typedef struct {
     int32_t const* block_table;  /* [batch, max_pages] */
     int32_t const* cu_seqlens;   /* [batch + 1], from 0, not falling; rows of qkv from the last one on are padding */
     int32_t const* past_lengths; /* [batch] */
-    float const* rope_cos_sin;   /* [tokens, rotary_dim]: each token's cosines, then its sines; null where rotary_dim is 0 */
+    float const* rope_cos_sin;   /* [tokens, rotary_dim]: each token's cosines, then sines; null if rotary_dim is 0 */
     void* output;                /* [tokens, heads * head_dim]; zeros for padding */
     void* workspace;             /* of trtbuild_attention_workspace() bytes, aligned to 16 */
 
-    int32_t type;                /* TrtbuildType of qkv, kv_pages and output */
-    int32_t tokens;
-    int32_t batch;
+    int32_t type;   /* TrtbuildType of qkv, kv_pages and output */
+    int32_t tokens; /* 4194304 at most */
+    int32_t batch;  /* 32767 at most */
     int32_t max_pages;
     int32_t pages;
-    int32_t page_size;           /* 16, 32, 64 or 128 */
-    int32_t heads;
-    int32_t kv_heads;            /* divides heads */
-    int32_t head_dim;            /* 64, 80, 96, 128 or 256 */
-    int32_t rotary_dim;          /* the first of each head that are rotated; even; 0 for none */
-    int32_t interleaved;         /* pairs are neighbours (0, 1), (2, 3) …; otherwise halves (0, rotary_dim / 2) … */
-    int32_t window;              /* positions that a token sees, its own included; 0 for all */
-    float scale;                 /* of q.k, before anything else */
-    float soft_cap;              /* scores become soft_cap * tanh(score / soft_cap); 0 for none */
+    int32_t page_size;   /* 16, 32, 64 or 128 */
+    int32_t heads;       /* 16384 at most */
+    int32_t kv_heads;    /* divides heads */
+    int32_t head_dim;    /* 64, 80, 96, 128 or 256 */
+    int32_t rotary_dim;  /* the first of each head that are rotated; even; 0 for none */
+    int32_t interleaved; /* pairs are neighbours (0, 1), (2, 3) …; otherwise halves (0, rotary_dim / 2) … */
+    int32_t window;      /* positions that a token sees, its own included; 0 for all */
+    float scale;         /* of q.k, before anything else */
+    float soft_cap;      /* scores become soft_cap * tanh(score / soft_cap); 0 for none */
     int32_t has_alibi;
     float alibi_slopes[TRTBUILD_MAX_ALIBI_HEADS]; /* by head: what is lost per position of distance, after scale */
-    int32_t multiprocessors;     /* of the device: how finely the work is split */
+    int32_t multiprocessors;                      /* of the device: how finely the work is split */
 } TrtbuildAttention;
 
 /* What is wrong with the parameters, in a sentence; null if nothing is. Pointers are not looked at. */

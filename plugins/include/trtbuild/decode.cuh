@@ -5,7 +5,8 @@
 // that work without a word of shared memory in the loop:
 //   - q.k does not mind in which order its products are added. Where an mma wants columns 2c, 2c + 1, 2c + 8, 2c + 9 of
 //     lane c, it is given the eight elements that lie side by side at 8c, of queries and keys alike, as two steps.
-//   - Values come in by rows, and the mma (values transposed, times weights) wants two positions in a word: pairs of rows
+//   - Values come in by rows, and the mma (values transposed, times weights) wants two positions in a word: pairs of
+//   rows
 //     are taken apart and put together in registers. Its rows are any 16 dimensions: those that a lane has.
 // The weights need no rearranging: q k^T leaves them where the second product wants its right operand.
 #pragma once
@@ -88,7 +89,8 @@ TRTBUILD_DEVICE Global<float> partial(Problem const& problem, int index, int hea
 
 // Grid: splits, kv_heads * head_groups, batch.
 template <class T, int head_dim>
-TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem) {
+TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2)
+decode(TRTBUILD_PARAMETER Problem problem) {
     TrtbuildAttention const& a = problem.a;
     int const index = block_index().z, split = block_index().x;
     Sequence const own = sequence(a, index);
@@ -102,8 +104,8 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
     int const first_head = kv_head * group + block_index().y % problem.head_groups * DECODE_HEADS;
     int const heads = (kv_head + 1) * group - first_head;  // from first_head on; DECODE_HEADS of them at most are ours
 
-    Global<T> const output = Global<T>(static_cast<T*>(a.output)) +
-                             (static_cast<int64_t>(own.begin) * a.heads + first_head) * head_dim;
+    Global<T> const output =
+        Global<T>(static_cast<T*>(a.output)) + (static_cast<int64_t>(own.begin) * a.heads + first_head) * head_dim;
     // Of wide heads there are no registers for all of it at once: queries wait in shared memory, keys come for eight
     // positions, then for eight more.
     constexpr bool wide = head_dim > 128;
@@ -121,7 +123,7 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
     float const slope = slope_of(a, first_head + r);
     Pages<T> const pages(problem, index, kv_head);
 
-    float mixed[head_dim / 16][4] = {};  // [dimension, head]
+    float mixed[head_dim / 16][4] = {};   // [dimension, head]
     float largest = NEVER, total = 0.0f;  // of head r; the total of this lane's positions
     int const begin = division.first + split * division.each;
     int const end = begin + division.each < division.last ? begin + division.each : division.last;
@@ -193,8 +195,8 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
             mixed[i][2] *= shrink_even;
             mixed[i][3] *= shrink_odd;
             mma<T>(mixed[i], low_halves(value[0].word(i), value[1].word(i)),
-                high_halves(value[0].word(i), value[1].word(i)), low_halves(value[2].word(i), value[3].word(i)),
-                high_halves(value[2].word(i), value[3].word(i)), weights[0], weights[1]);
+                   high_halves(value[0].word(i), value[1].word(i)), low_halves(value[2].word(i), value[3].word(i)),
+                   high_halves(value[2].word(i), value[3].word(i)), weights[0], weights[1]);
         }
     }
     total += shuffle_xor(total, 1);
@@ -245,7 +247,8 @@ TRTBUILD_KERNEL(DECODE_WARPS* WARP, 2) decode(TRTBUILD_PARAMETER Problem problem
 
 // Grid: heads, batch; a thread for each dimension.
 template <class T, int head_dim>
-TRTBUILD_KERNEL(head_dim, 1) merge_splits(TRTBUILD_PARAMETER Problem problem) {
+TRTBUILD_KERNEL(head_dim, 1)
+merge_splits(TRTBUILD_PARAMETER Problem problem) {
     TrtbuildAttention const& a = problem.a;
     int const head = block_index().x, index = block_index().y, d = thread_index();
     Sequence const own = sequence(a, index);
@@ -261,7 +264,8 @@ TRTBUILD_KERNEL(head_dim, 1) merge_splits(TRTBUILD_PARAMETER Problem problem) {
         weight = weight * before + share * part[head_dim + 1];
         most = now_most;
     }
-    Global<T> const output = Global<T>(static_cast<T*>(a.output)) + (static_cast<int64_t>(own.begin) * a.heads + head) * head_dim;
+    Global<T> const output =
+        Global<T>(static_cast<T*>(a.output)) + (static_cast<int64_t>(own.begin) * a.heads + head) * head_dim;
     output[d] = from_float<T>(sum / weight);
 }
 

@@ -11,7 +11,8 @@ constexpr int FP32_WARPS = 4;
 
 // Grid: tokens, heads / FP32_WARPS. Shared memory: a query for each warp.
 template <int head_dim>
-TRTBUILD_KERNEL(FP32_WARPS* WARP, 2) attention_fp32(TRTBUILD_PARAMETER Problem problem) {
+TRTBUILD_KERNEL(FP32_WARPS* WARP, 2)
+attention_fp32(TRTBUILD_PARAMETER Problem problem) {
     constexpr int own_dims = (head_dim + WARP - 1) / WARP;
     TrtbuildAttention const& a = problem.a;
     int const lane = thread_index() % WARP, warp = thread_index() / WARP;

@@ -123,15 +123,15 @@ TRTBUILD_DEVICE int count_bits(uint32_t word) { return __popc(word); }
 template <class T>
 TRTBUILD_DEVICE void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1);
 template <>
-TRTBUILD_DEVICE void mma<Half>(
-    float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+TRTBUILD_DEVICE void mma<Half>(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                               uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 template <>
-TRTBUILD_DEVICE void mma<BFloat16>(
-    float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+TRTBUILD_DEVICE void mma<BFloat16>(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                   uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -170,8 +170,9 @@ TRTBUILD_DEVICE void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-// `value`, or the nearest of first .. last. TensorRT may time a plugin on inputs that nobody filled, and a server may send
-// a wrong table: neither may reach memory that is not ours. (The emulator reports it instead, unless a test asks for it.)
+// `value`, or the nearest of first .. last. TensorRT may time a plugin on inputs that nobody filled, and a server may
+// send a wrong table: neither may reach memory that is not ours. (The emulator reports it instead, unless a test asks
+// for it.)
 TRTBUILD_DEVICE int within(int value, int first, int last) {
     return value < first ? first : value > last ? last : value;
 }
@@ -188,7 +189,7 @@ int launch(Kernel kernel, Grid grid, int threads, size_t shared, void* stream, A
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
         if (error != cudaSuccess) return error;
     }
-    kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared, static_cast<cudaStream_t>(stream)>>>(arguments...);
+    kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared, static_cast<cudaStream_t>(stream)> > >(arguments...);
     return cudaGetLastError();
 }
 

@@ -31,7 +31,7 @@ struct Problem {
 
 // The tokens of one sequence in this step.
 struct Sequence {
-    int begin;   // row of qkv
+    int begin;  // row of qkv
     int tokens;
     int past;
 };
@@ -46,9 +46,9 @@ TRTBUILD_DEVICE Sequence sequence(TrtbuildAttention const& a, int index) {
 // One sequence's rows of one key/value head. What can be computed once is, since every 16 bytes need an address.
 template <class T>
 struct Pages {
-    Global<T> keys;                // of page 0
+    Global<T> keys;  // of page 0
     Global<int32_t const> table;
-    int page_length, values;       // elements from page to page, and from a page's keys to its values
+    int page_length, values;  // elements from page to page, and from a page's keys to its values
     int head_dim, shift, mask, last_page;
 
     TRTBUILD_DEVICE Pages(Problem const& problem, int index, int kv_head) {

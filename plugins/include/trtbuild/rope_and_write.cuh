@@ -63,7 +63,8 @@ TRTBUILD_DEVICE int sequence_of(TrtbuildAttention const& a, int token) {
 // is rotated into it, which a neighbour of it reads too. `width` is the elements of a vector: those of 16 bytes, or 1
 // where RoPE's parts are no whole number of such vectors.
 template <class T, int width>
-TRTBUILD_KERNEL(WRITE_THREADS, 8) rope_and_write(TRTBUILD_PARAMETER Problem problem) {
+TRTBUILD_KERNEL(WRITE_THREADS, 8)
+rope_and_write(TRTBUILD_PARAMETER Problem problem) {
     TrtbuildAttention const& a = problem.a;
     int const token = block_index().x, heads = a.heads + 2 * a.kv_heads;
     int const index = sequence_of(a, token);

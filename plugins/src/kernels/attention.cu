@@ -1,6 +1,5 @@
 // The C API: checks, the division of the work, and which kernels run.
 #include "trtbuild/attention.h"
-
 #include "trtbuild/fp32.cuh"
 #include "trtbuild/head_dim.h"
 
@@ -8,6 +7,9 @@ namespace trtbuild {
 namespace {
 
 constexpr int INVALID = 1;  // cudaErrorInvalidValue
+
+// What keeps a grid within 65535 blocks in y and z, and products of lengths within 32 bits.
+constexpr int MOST_SEQUENCES = 32767, MOST_TOKENS = 1 << 22, MOST_HEADS = 1 << 14;
 
 // Blocks of the decode kernel that a multiprocessor runs at a time, and how many rounds of them even out their ends.
 constexpr int BLOCKS_AT_A_TIME = 3;
@@ -47,13 +49,13 @@ int fp32(Problem const& problem, void* stream) {
 
 bool nothing_to_do(TrtbuildAttention const& a) { return a.tokens == 0 || a.batch == 0; }
 
-#define TRTBUILD_BY_HEAD_DIM(function, problem, stream) \
-    switch ((problem).a.head_dim) {                     \
-        case 64: return function<64>(problem, stream);  \
-        case 80: return function<80>(problem, stream);  \
-        case 96: return function<96>(problem, stream);  \
+#define TRTBUILD_BY_HEAD_DIM(function, problem, stream)  \
+    switch ((problem).a.head_dim) {                      \
+        case 64: return function<64>(problem, stream);   \
+        case 80: return function<80>(problem, stream);   \
+        case 96: return function<96>(problem, stream);   \
         case 128: return function<128>(problem, stream); \
-        default: return function<256>(problem, stream); \
+        default: return function<256>(problem, stream);  \
     }
 
 int decode(Problem const& problem, void* stream) { TRTBUILD_BY_HEAD_DIM(decode_of, problem, stream) }
@@ -73,12 +75,12 @@ char const* trtbuild_attention_check(TrtbuildAttention const* attention) {
     }
     if (a.tokens < 0 || a.batch < 0) return "tokens or batch is below zero";
     if (a.pages < 1 || a.max_pages < 1) return "there is no page";
-    if (a.batch > 65535) return "batch is above 65535";
+    if (a.batch > MOST_SEQUENCES || a.tokens > MOST_TOKENS) return "more than 32767 sequences or 4194304 tokens";
     if (a.page_size != 16 && a.page_size != 32 && a.page_size != 64 && a.page_size != 128) {
         return "page_size is none of 16, 32, 64 and 128";
     }
     if (static_cast<int64_t>(a.max_pages) * a.page_size > INT32_MAX) return "max_pages * page_size is above 2^31 - 1";
-    if (a.kv_heads > 1 << 14) return "kv_heads is above 16384";
+    if (a.heads > MOST_HEADS) return "heads is above 16384";
     if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads != 0) return "kv_heads does not divide heads";
     int const sizes[] = {64, 80, 96, 128, 256};
     bool known = false;
