@@ -189,7 +189,7 @@ int launch(Kernel kernel, Grid grid, int threads, size_t shared, void* stream, A
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
         if (error != cudaSuccess) return error;
     }
-    kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared, static_cast<cudaStream_t>(stream)> > >(arguments...);
+    kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared, static_cast<cudaStream_t>(stream)>>>(arguments...);
     return cudaGetLastError();
 }
 
