@@ -16,7 +16,7 @@ namespace {
 constexpr size_t STACK = 256 * 1024;
 constexpr uint16_t NOBODY = 0xffff;
 
-enum class State { READY, AT_WARP, AT_BLOCK, DONE, FAILED };
+enum class State { READY, AT_WARP, AT_BLOCK, DONE };
 
 struct Copy {
     void* to;
@@ -219,6 +219,16 @@ void read_cell(Cell& cell, Visit const& now) {
     cell.reader = now;
 }
 
+void count_sectors(Buffer& buffer, uintptr_t from, uintptr_t to, bool write) {
+    auto& last = write ? buffer.written_by : buffer.read_by;
+    for (uintptr_t sector = from / SECTOR; sector <= (to - 1) / SECTOR; ++sector) {
+        uint64_t& by = last[sector - buffer.begin / SECTOR];
+        if (by == block_number) continue;
+        by = block_number;
+        ++(write ? sectors_written : sectors_read);
+    }
+}
+
 }  // namespace
 
 void fail(std::string const& what) {
@@ -229,16 +239,6 @@ void fail(std::string const& what) {
 int thread_index() { return current; }
 trtbuild::Index block_index() { return block; }
 unsigned char* shared_base() { return shared_begin; }
-
-void count_sectors(Buffer& buffer, uintptr_t from, uintptr_t to, bool write) {
-    auto& last = write ? buffer.written_by : buffer.read_by;
-    for (uintptr_t sector = from / SECTOR; sector <= (to - 1) / SECTOR; ++sector) {
-        uint64_t& by = last[sector - buffer.begin / SECTOR];
-        if (by == block_number) continue;
-        by = block_number;
-        ++(write ? sectors_written : sectors_read);
-    }
-}
 
 void check_global(void const* address, size_t bytes, bool write) {
     auto const at = reinterpret_cast<uintptr_t>(address);

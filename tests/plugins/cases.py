@@ -45,6 +45,22 @@ class Attention(ctypes.Structure):
     ]
 
 
+def declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """The C API's types, which ctypes must be told."""
+    pointer = ctypes.POINTER(Attention)
+    library.trtbuild_attention_check.restype = ctypes.c_char_p
+    library.trtbuild_attention_check.argtypes = [pointer]
+    library.trtbuild_attention_workspace.restype = ctypes.c_size_t
+    library.trtbuild_attention_workspace.argtypes = [pointer]
+    for name in ("attention_run", "rope_and_write", "decode", "prefill"):
+        getattr(library, f"trtbuild_{name}").argtypes = [pointer, ctypes.c_void_p]
+    return library
+
+
+MIXED = ((20, 70), (5, 1), (0, 0), (3, 2), (130, 1), (0, 17))
+"""Part of a prompt after others, a token, nothing, two tokens, a token of a longer one, a prompt."""
+
+
 @dataclass(frozen=True)
 class Case:
     """The shape of a problem; `sequences` are (cached positions, new tokens)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.plugins.cases import DTYPES, Array, Attention, Problem
+from tests.plugins.cases import DTYPES, Array, Attention, Problem, declared
 
 
 class Cuda:
@@ -19,14 +19,7 @@ class Cuda:
 
         self.torch = torch
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        self.library = ctypes.CDLL(str(library))
-        pointer = ctypes.POINTER(Attention)
-        self.library.trtbuild_attention_workspace.restype = ctypes.c_size_t
-        self.library.trtbuild_attention_workspace.argtypes = [pointer]
-        self.library.trtbuild_attention_check.restype = ctypes.c_char_p
-        self.library.trtbuild_attention_check.argtypes = [pointer]
-        for name in ("attention_run", "rope_and_write", "decode", "prefill"):
-            getattr(self.library, f"trtbuild_{name}").argtypes = [pointer, ctypes.c_void_p]
+        self.library = declared(ctypes.CDLL(str(library)))
 
     def workspace(self, fields: Attention) -> Any:
         """Bytes on the device, poisoned; `fields` points to them."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import CACHE, ROOT
-from tests.plugins.cases import Array, Attention, Problem, poison
+from tests.plugins.cases import Array, Attention, Problem, declared, poison
 
 PLUGINS = ROOT / "plugins"
 FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-Werror", "-U_FORTIFY_SOURCE", "-DTRTBUILD_EMULATE"]
@@ -57,13 +57,7 @@ class Emulator:
     """Runs problems; every buffer is registered with its exact size, inputs as read-only."""
 
     def __init__(self, library: Path | None = None) -> None:
-        self.library = opened(library or built())
-        pointer = ctypes.POINTER(Attention)
-        self.library.trtbuild_attention_check.restype = ctypes.c_char_p
-        self.library.trtbuild_attention_check.argtypes = [pointer]
-        self.library.trtbuild_attention_workspace.restype = ctypes.c_size_t
-        self.library.trtbuild_attention_workspace.argtypes = [pointer]
-        self.library.trtbuild_attention_run.argtypes = [pointer, ctypes.c_void_p]
+        self.library = declared(opened(library or built()))
 
     def check(self, fields: Attention) -> str | None:
         """What is wrong with the parameters."""

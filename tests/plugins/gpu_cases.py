@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.plugins.cases import Case
+from tests.plugins.cases import MIXED, Case
 
-MIXED = ((20, 70), (5, 1), (0, 0), (3, 2), (130, 1), (0, 17))
 LENGTHS = tuple((past, 1) for past in range(300))
 CASES = [
     *[

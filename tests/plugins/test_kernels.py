@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.plugins.cases import Case, check, expected, problem
+from tests.plugins.cases import MIXED, Case, check, expected, problem
 from tests.plugins.emulator import KERNELS, PLUGINS, Emulator, built
-
-MIXED = ((20, 70), (5, 1), (0, 0), (3, 2), (130, 1), (0, 17))
-"""Part of a prompt after others, a token, nothing, two tokens, a token of a longer one, a prompt."""
+from trtbuild.graph.operator import HEAD_DIMS, MOST_ALIBI_HEADS, PAGE_SIZES
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +196,22 @@ def test_wrong_parameters_are_named(emulator: Emulator, changes: dict[str, float
     assert emulator.library.trtbuild_attention_run(fields, None) == 1
 
 
+def test_the_exporter_refuses_what_the_kernels_refuse(emulator: Emulator) -> None:
+    """Its lists and theirs are written in two languages."""
+
+    def taken(name: str, values: range) -> tuple[int, ...]:
+        found = []
+        for value in values:
+            fields = problem(Case(((0, 1),), rotary_dim=0, alibi=True)).fields
+            setattr(fields, name, value)
+            found += [value] if emulator.check(fields) is None else []
+        return tuple(found)
+
+    assert taken("head_dim", range(8, 513, 8)) == HEAD_DIMS
+    assert taken("page_size", range(8, 513, 8)) == PAGE_SIZES
+    assert taken("heads", range(2, 513, 2))[-1] == MOST_ALIBI_HEADS
+
+
 def test_the_workspace_does_not_grow_with_the_sequences(emulator: Emulator) -> None:
     """At 16 times the tokens and 64 times the context it is what it was; a bias tensor would be 1024 times as large."""
     short = problem(Case(((4000, 1), (0, 64)), multiprocessors=132)).fields
@@ -227,8 +242,6 @@ def test_the_workspace_does_not_grow_with_the_sequences(emulator: Emulator) -> N
 )
 def test_a_missing_barrier_is_found(tmp_path: Path, header: str, line: str, message: str) -> None:
     """The kernels with one barrier taken out: each is needed, and the emulator sees that it is."""
-    import shutil
-
     shutil.copytree(PLUGINS / "include", tmp_path / "include")
     file = tmp_path / "include" / "trtbuild" / header
     text = file.read_text()
@@ -264,7 +277,8 @@ def test_decoding_reads_the_cache_once_for_a_group_of_heads(emulator: Emulator) 
 
 
 def test_a_prompt_multiplies_what_it_sees(emulator: Emulator) -> None:
-    """Tiles of 64 queries and 64 positions below and on the diagonal, 10 of 16; two products of 16 x 8 x 16 each."""
+    """Of each warp's 16 queries, the tiles of 64 positions below and on the diagonal: 10 of 16 squares of 64 x 64, two
+    products of 16 x 8 x 16 each."""
     case = Case(((0, 256),), heads=8, kv_heads=2, head_dim=128, rotary_dim=128, page_size=64)
     emulator(problem(case))
     assert emulator.counts()[2] == 8 * 10 * 2 * (64 * 64 * 128) // (16 * 8 * 16)
