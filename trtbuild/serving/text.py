@@ -10,14 +10,20 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from .stop_words import StopWords
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenBytes:
     """Token id -> the bytes it adds to a text that it continues; b"" for special tokens and unknown ids.
+
+    An added token that is not special and that the model's own vocabulary lacks is its text exactly: it was cut out of
+    the text before the model saw it, though tokenizers' decoders rewrite it as if it were a piece ("é!" comes out as
+    "\ufffd!"). One that the vocabulary has too, as Gemma's runs of "▁", is a piece like the others.
 
     Follows the decoder declared in tokenizer.json: ByteLevel (GPT-2's alphabet), Metaspace, and the sequences that
     SentencePiece models come with (Replace, ByteFallback, Fuse, Strip). That Strip, which drops the space before the
@@ -27,8 +33,7 @@ class TokenBytes:
     def __init__(self, tokenizer: Any) -> None:
         """Raises ValueError, naming the decoder, for one whose tokens have no bytes of their own."""
         self._token = tokenizer.id_to_token
-        self._special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
-        self._known: dict[int, bytes] = {}
+        self._known = dict(_added_tokens(tokenizer))
         self._byte_level = False
         self._byte_fallback = False
         self._replacements: list[tuple[str, str]] = []
@@ -61,7 +66,7 @@ class TokenBytes:
                 )
 
     def _bytes(self, token: int) -> bytes:
-        piece = None if token in self._special else self._token(token)
+        piece = self._token(token)
         if piece is None:
             return b""
         if self._byte_level:
@@ -76,47 +81,27 @@ class TokenBytes:
         return str(piece).encode()
 
 
-class StopWords:
-    """Finds the stop word that is complete first, and holds back the end of the text that may begin one."""
-
-    __slots__ = ("_held", "_words", "found")
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = tuple(words)
-        self._held = ""
-        self.found = False
-
-    def push(self, text: str) -> str:
-        """The text that is safe to show now that `text` has come; once `found`, nothing more is."""
-        if self.found:
-            return ""
-        if not self._words:
-            return text
-        text = self._held + text
-        ends = [(at + len(word), at) for word in self._words if (at := text.find(word)) >= 0]
-        if ends:
-            self.found = True
-            self._held = ""
-            return text[: min(ends)[1]]
-        held = max(_overlap(text, word) for word in self._words)
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
-
-    def finish(self) -> str:
-        """What was held back: the text ended before it became a stop word."""
-        held, self._held = self._held, ""
-        return held
-
-
 class Detokenizer:
-    """The text of one sequence, token by token."""
+    """The text of one sequence, token by token; `push` is to be called with every token, for `min_tokens` counts them.
 
-    __slots__ = ("_stop", "_token_bytes", "_utf8")
+    What vLLM does with stop words and `min_tokens` (vllm/v1/engine/detokenizer.py, since pull request 22014) happens
+    here too: a stop word counts only if it is complete in the text of a token after the first `min_tokens`, which means
+    that the answer has more tokens than that. It may begin before, and is cut off from there. One that is complete
+    earlier is text as any other and is not looked at again. Unlike there, where as many characters as the longest stop
+    word has are always held back, only what begins a stop word is, before `min_tokens` as well as after.
 
-    def __init__(self, token_bytes: TokenBytes, stop_words: Sequence[str] = ()) -> None:
+    Special tokens have no text, so a stop word is never found in one, though it reads the same; it is found where the
+    model spells it in ordinary tokens. Text before and after a special token is joined: a stop word may span it.
+    """
+
+    __slots__ = ("_min_tokens", "_pushed", "_stop", "_token_bytes", "_utf8")
+
+    def __init__(self, token_bytes: TokenBytes, stop_words: Sequence[str] = (), min_tokens: int = 0) -> None:
         self._token_bytes = token_bytes
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = StopWords(stop_words)
+        self._min_tokens = min_tokens
+        self._pushed = 0
 
     @property
     def stopped(self) -> bool:
@@ -125,19 +110,24 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """The text that `token` makes certain; often "" and sometimes more than the token's own."""
-        return self._stop.push(self._utf8.decode(self._token_bytes(token)))
+        self._pushed += 1
+        return self._show(self._utf8.decode(self._token_bytes(token)))
 
     def finish(self) -> str:
         """The rest, when no more tokens come; an incomplete character becomes U+FFFD, as in the full decode."""
-        return self._stop.push(self._utf8.decode(b"", final=True)) + self._stop.finish()
+        return self._show(self._utf8.decode(b"", final=True)) + self._stop.finish()
+
+    def _show(self, text: str) -> str:
+        return self._stop.push(text, may_end=self._pushed > self._min_tokens)
 
 
-def _overlap(text: str, word: str) -> int:
-    """The length of the longest end of `text` that is a beginning of `word`, and not all of it."""
-    for length in range(min(len(text), len(word) - 1), 0, -1):
-        if text.endswith(word[:length]):
-            return length
-    return 0
+def _added_tokens(tokenizer: Any) -> Iterator[tuple[int, bytes]]:
+    """The bytes of the special tokens and of the added ones that are no pieces of the model."""
+    for token, added in tokenizer.get_added_tokens_decoder().items():
+        if added.special:
+            yield token, b""
+        elif tokenizer.model.token_to_id(added.content) is None:
+            yield token, added.content.encode()
 
 
 def _decoder_steps(decoder: dict[str, Any]) -> list[dict[str, Any]]:
