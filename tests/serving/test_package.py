@@ -91,11 +91,22 @@ def test_serving_json_is_read_as_it_was_written() -> None:
 def test_the_interface_is_tensorrt_llms() -> None:
     inputs = {spec.name: spec for spec in interface.INPUTS}
     assert len(inputs) == len(interface.INPUTS)
+    # triton_backend/all_models/inflight_batcher_llm/ensemble/config.pbtxt of NVIDIA/TensorRT-LLM.
     assert {
-        "text_input", "max_tokens", "stream", "temperature", "top_k", "top_p", "random_seed", "stop_words",
+        "text_input", "max_tokens", "stream", "temperature", "top_k", "top_p", "seed", "repetition_penalty",
+        "frequency_penalty", "presence_penalty", "stop_words", "min_tokens", "return_log_probs", "num_return_sequences",
         "exclude_input_in_output",
     } <= set(inputs)  # fmt: skip
-    # Triton's OpenAI front end sends these to a model that is not vLLM's.
-    assert {"frequency_penalty", "presence_penalty", "seed"} <= set(inputs)
+    # That file's until 2024, and what Triton's OpenAI front end sends to a model that is not vLLM's.
+    assert {"random_seed", "frequency_penalty", "presence_penalty", "seed"} <= set(inputs)
     assert all(spec.optional for spec in interface.INPUTS) and not any(spec.optional for spec in interface.OUTPUTS)
-    assert [spec.name for spec in interface.OUTPUTS] == ["text_output", "finish_reason", "output_ids"]
+    assert [(spec.name, spec.data_type, spec.dims) for spec in interface.OUTPUTS] == [
+        ("text_output", "TYPE_STRING", (1,)),
+        ("finish_reason", "TYPE_STRING", (1,)),
+        ("output_ids", "TYPE_INT32", (-1,)),
+        ("sequence_index", "TYPE_INT32", (1,)),
+        ("prompt_tokens", "TYPE_INT32", (1,)),
+        ("cached_tokens", "TYPE_INT32", (1,)),
+        ("output_log_probs", "TYPE_FP32", (-1,)),
+        ("top_log_probs", "TYPE_STRING", (1,)),
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -95,14 +96,56 @@ def test_a_template_that_does_not_render_is_the_requests_error(make: Any, templa
     assert re.search(message, str(caught.value))
 
 
+@pytest.mark.parametrize(
+    "template, message",
+    [
+        ("{% for i in range(10**9) %}{% endfor %}", "Range too big. The sandbox blocks ranges larger than MAX_RANGE"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'x' * 9999 }}{% endfor %}{% endfor %}",
+            "has written",
+        ),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "maximum recursion depth exceeded"),
+        ("{{ 1 // 0 }}", "division"),
+    ],
+)
+def test_a_template_that_does_not_end_is_stopped(make: Any, template: str, message: str) -> None:
+    with pytest.raises(RequestError, match="does not take these messages") as caught:
+        make(template).render_chat(USER)
+    assert message in str(caught.value)
+
+
+def test_a_chat_of_a_megabyte_is_rendered(make: Any) -> None:
+    messages = [{"role": "user", "content": "😀" * 2**10}] * 2**8
+    rendered = make("{% for m in messages %}{{ m.content }}{% endfor %}").render_chat(messages)
+    assert rendered == "😀" * 2**18
+
+
 def test_a_model_without_a_template_says_so(make: Any) -> None:
     with pytest.raises(RequestError, match="no chat template; send a prompt as text_input"):
         make().render_chat(USER)
 
 
 def test_half_a_surrogate_pair_is_refused(make: Any) -> None:
+    """Which JSON can spell: in a chat it comes through the template."""
+    tokenizer = make("{{ messages[0].content }}")
     with pytest.raises(RequestError, match="half of a surrogate pair at character 1"):
-        make().encode("a\ud800")
+        tokenizer.encode("a\ud800")
+    rendered = tokenizer.render_chat(json.loads(r'[{"role": "user", "content": "ab\ud83d"}]'))
+    with pytest.raises(RequestError, match="half of a surrogate pair at character 2"):
+        tokenizer.encode_chat(rendered)
+    assert tokenizer.encode(json.loads(r'"\ud83d\ude00"')) == tokenizer.encode("😀")
+
+
+def test_a_null_character_is_a_character(make: Any) -> None:
+    tokenizer = make()
+    pieces = ["▁", "a", "<0x00>", "<0x00>", "a"]
+    assert tokenizer.encode("a\x00\x00a") == [tokenizer._tokenizer.token_to_id(piece) for piece in pieces]
+
+
+def test_a_prompt_of_a_megabyte_is_tokenised_in_seconds(make: Any) -> None:
+    tokenizer, start = make(), time.perf_counter()
+    assert len(tokenizer.encode("a" * 2**20)) == 2**20 + 1  # "▁" comes first; one word, the worst there is
+    assert time.perf_counter() - start < 5  # 0.5 s
 
 
 def test_smollm2_tokens_are_those_of_transformers(smollm2: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -59,20 +59,23 @@ class Tokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
         """The chat template over `messages` ({"role", "content"}), ending where the model's `answer` begins.
 
-        Raises RequestError if the model has no template or the template refuses the messages.
+        Raises RequestError if the model has no template, or if the template refuses the messages, fails, or writes more
+        than MAX_CHAT_LENGTH characters. The sandbox keeps a template from the process and from ranges of more than
+        100,000; it cannot keep the model's author, whom the operator chose, from loops that write nothing.
         """
         import jinja2
 
         if self._template_text is None:
             raise RequestError("This model has no chat template; send a prompt as text_input instead of messages.")
+        values = {"messages": messages, "add_generation_prompt": answer, "tools": None, "documents": None}
         try:
-            return str(
-                self._template.render(
-                    messages=messages, add_generation_prompt=answer, tools=None, documents=None, **self._special
-                )
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise RequestError(f"The model's chat template does not take these messages: {error}") from error
+            return _joined(self._template.generate(**values, **self._special))
+        except (
+            jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
+            MemoryError,
+        ) as error:  # fmt: skip
+            reason = str(error) or type(error).__name__
+            raise RequestError(f"The model's chat template does not take these messages: {reason}") from error
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
@@ -88,6 +91,8 @@ class Tokenizer:
         return _environment().from_string(self._template_text)
 
 
+MAX_CHAT_LENGTH = 1 << 25
+"""Characters that a chat template may write; a prompt of a million tokens has a fifth of them."""
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -104,6 +109,17 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if isinstance(template, list):  # several named templates: the default one is for plain chats
         template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
     return template
+
+
+def _joined(pieces: Iterator[str]) -> str:
+    """The pieces of a text that a template writes; raises ValueError when it is too long for any prompt."""
+    kept, length = [], 0
+    for piece in pieces:
+        kept.append(piece)
+        length += len(piece)
+        if length > MAX_CHAT_LENGTH:
+            raise ValueError(f"it has written more than {MAX_CHAT_LENGTH} characters")
+    return "".join(kept)
 
 
 def _environment() -> Any:
