@@ -29,9 +29,26 @@ def generate_command(
     top_p: Annotated[
         Optional[float], typer.Option(help="Sample among the tokens that make up this probability.")
     ] = None,
+    min_p: Annotated[
+        Optional[float], typer.Option(help="Sample among tokens at least this share as probable as the likeliest.")
+    ] = None,
+    repetition_penalty: Annotated[
+        Optional[float], typer.Option(help="Above 1: tokens of the prompt and the answer become less likely.")
+    ] = None,
+    frequency_penalty: Annotated[
+        Optional[float], typer.Option(help="Taken from a token's logit each time that it was said; -2 to 2.")
+    ] = None,
+    presence_penalty: Annotated[
+        Optional[float], typer.Option(help="Taken from the logit of each token that was said; -2 to 2.")
+    ] = None,
+    min_tokens: Annotated[Optional[int], typer.Option(help="The fewest tokens to generate.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on where the model would end.")] = False,
     seed: Annotated[Optional[int], typer.Option(help="The same tokens for the same seed.")] = None,
     stop: Annotated[Optional[list[str]], typer.Option(help="End before this text; may be given several times.")] = None,
     priority: Annotated[int, typer.Option(min=0, help="1 is the highest; 0 takes the model's default.")] = 0,
+    queue_timeout: Annotated[
+        Optional[float], typer.Option(min=0.001, help="Seconds that the request may wait to be started.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the next token.")] = 300.0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be ready.")] = 0.0,
     json: Annotated[
@@ -63,17 +80,26 @@ def generate_command(
         messages=None if raw else messages,
         sampling=Sampling(
             max_tokens=max_tokens,
+            min_tokens=min_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
             seed=seed,
+            repetition_penalty=repetition_penalty,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            ignore_eos=ignore_eos or None,
             stop_words=tuple(stop or ()),
         ),
         priority=priority,
+        queue_timeout=queue_timeout,
         timeout=timeout,
     )
     started, first, pieces, tokens, reason = time.perf_counter(), None, [], 0, ""
+    prompt_tokens = cached_tokens = 0
     for chunk in chunks:
+        prompt_tokens, cached_tokens = chunk.prompt_tokens, chunk.cached_tokens
         first = first if first is not None else time.perf_counter() - started
         pieces.append(chunk.text)
         tokens += len(chunk.token_ids)
@@ -86,6 +112,8 @@ def generate_command(
             {
                 "text": "".join(pieces),
                 "tokens": tokens,
+                "prompt_tokens": prompt_tokens,
+                "cached_tokens": cached_tokens,
                 "finish_reason": reason,
                 "first_token_seconds": first,
                 "seconds": seconds,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from trtbuild.errors import BuildError, InputError, TrtbuildError
+from trtbuild.triton.generation import ERRORS_WITH_CODES, Chunk, Generation, Input, Sampling, inputs, read_chunk
+
+__all__ = ["Chunk", "Sampling", "only_model", "ready_models", "stream_generate", "wait_until_ready"]
 
 _DTYPES = {"BYTES": "object", "INT32": "int32", "FP32": "float32", "UINT64": "uint64", "BOOL": "bool"}
 _ANSWER_SECONDS = 10.0
@@ -18,30 +19,6 @@ _ANSWER_SECONDS = 10.0
 _LIVENESS_SECONDS = 2.0
 """While nothing comes, the server is asked this often whether it is still there."""
 _POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are chosen; None leaves it to the model. The inputs are in serving/interface.py."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    stop_words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """What one response brought."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str
-    """Empty until the last one."""
 
 
 def ready_models(url: str) -> list[str]:
@@ -87,34 +64,39 @@ def stream_generate(
     messages: Sequence[Mapping[str, str]] | None = None,
     sampling: Sampling | None = None,
     priority: int = 0,
+    queue_timeout: float | None = None,
     timeout: float | None = None,
 ) -> Iterator[Chunk]:
-    """Yield the answer of `model` as it appears.
+    """Yield the answer of `model` as it appears; of several answers (`Sampling.n`) the chunks come mixed.
 
     Give `prompt`, a plain text, or `messages`, a chat ({"role", "content"}) for the model's template. `priority` 0 is
-    the model's default. `timeout` is how many seconds the next chunk may take. Closing the iterator, Ctrl-C included,
-    cancels the request at the server.
+    the model's default. `queue_timeout` is how many seconds the request may wait to be started, `timeout` how many the
+    next chunk may take. Closing the iterator, Ctrl-C included, cancels the request at the server.
 
     Raises InputError for what the server refuses and for an unknown model (with those that are ready), BuildError if
     the server cannot be reached, fails, dies or takes longer than `timeout`.
     """
-    inputs = _inputs(prompt, messages, sampling or Sampling())
+    sampling = sampling or Sampling()
+    generation = Generation(prompt, messages, sampling, priority=priority, queue_timeout=queue_timeout)
+    tensors = [_tensor(tensor) for tensor in inputs(generation)]
     received: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
     with _connection(url) as client:
         with _translated(url):
             if not client.is_model_ready(model, client_timeout=_ANSWER_SECONDS):
                 raise InputError(_not_ready(client, url, model))
-            client.start_stream(callback=lambda result, error: received.put((result, error)))
-        done = False
+            client.start_stream(
+                callback=lambda result, error: received.put((result, error)), headers=dict([ERRORS_WITH_CODES])
+            )
+        running = sampling.n or 1
         try:
             with _translated(url):
-                client.async_stream_infer(model, inputs, priority=priority)
-            while not done:
+                client.async_stream_infer(model, tensors)
+            while running:
                 chunk = _next_chunk(client, url, received, timeout)
-                done = bool(chunk.finish_reason)
+                running -= bool(chunk.finish_reason)
                 yield chunk
         finally:
-            client.stop_stream(cancel_requests=not done)
+            client.stop_stream(cancel_requests=running > 0)
 
 
 def _next_chunk(client: Any, url: str, received: Any, timeout: float | None) -> Chunk:
@@ -132,57 +114,17 @@ def _next_chunk(client: Any, url: str, received: Any, timeout: float | None) -> 
                 client.is_server_live(client_timeout=_ANSWER_SECONDS)
     if error is not None:
         raise _translate(error, url)
-    text, reason, tokens = (result.as_numpy(name) for name in ("text_output", "finish_reason", "output_ids"))
-    if text is None or reason is None or tokens is None:
-        raise BuildError(
-            f"The server at {url} sent a response without its outputs. Its Python environment may have numpy 2, with "
-            "which tritonserver 2.51 returns nothing."
-        )
-    return Chunk(text.item().decode("utf-8"), tuple(tokens.reshape(-1).tolist()), reason.item().decode("utf-8"))
+    return read_chunk(result.get_response())
 
 
-def _inputs(prompt: str | None, messages: Sequence[Mapping[str, str]] | None, sampling: Sampling) -> list[Any]:
-    if (prompt is None) == (messages is None):
-        raise InputError("Give a prompt or messages, one of the two.")
-    if prompt is not None:
-        inputs = [_tensor("text_input", "BYTES", [_utf8(prompt)])]
-    else:
-        inputs = [_tensor("messages", "BYTES", [_utf8(json.dumps(messages, default=dict, ensure_ascii=False))])]
-    inputs.append(_tensor("stream", "BOOL", [True]))
-    for name, dtype, value in (
-        ("max_tokens", "INT32", sampling.max_tokens),
-        ("temperature", "FP32", sampling.temperature),
-        ("top_k", "INT32", sampling.top_k),
-        ("top_p", "FP32", sampling.top_p),
-        ("random_seed", "UINT64", sampling.seed),
-        ("frequency_penalty", "FP32", sampling.frequency_penalty),
-        ("presence_penalty", "FP32", sampling.presence_penalty),
-    ):
-        if value is not None:
-            inputs.append(_tensor(name, dtype, [value]))
-    if sampling.stop_words:
-        inputs.append(_tensor("stop_words", "BYTES", [_utf8(word) for word in sampling.stop_words]))
-    return inputs
-
-
-def _utf8(text: str) -> bytes:
-    """A terminal's bytes that are no UTF-8 reach Python as half surrogates; the server says what is wrong with them."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _tensor(name: str, dtype: str, values: list[Any]) -> Any:
-    """An input [1, n]."""
+def _tensor(tensor: Input) -> Any:
     import numpy as np
 
     grpc = _tritonclient()
-    if dtype in ("INT32", "UINT64"):
-        bounds = np.iinfo(_DTYPES[dtype])
-        if not bounds.min <= values[0] <= bounds.max:
-            raise InputError(f"{name} cannot be {values[0]}; it is between {bounds.min} and {bounds.max}.")
-    array = np.array([values], dtype=_DTYPES[dtype])
-    tensor = grpc.InferInput(name, list(array.shape), dtype)
-    tensor.set_data_from_numpy(array)
-    return tensor
+    array = np.array([tensor.values], dtype=_DTYPES[tensor.data_type])
+    made = grpc.InferInput(tensor.name, list(array.shape), tensor.data_type)
+    made.set_data_from_numpy(array)
+    return made
 
 
 @contextmanager

@@ -1,0 +1,29 @@
+"""Triton's errors; the texts are what tritonserver 2.51, grpcio 1.85 and serving/waiting.py say."""
+
+from __future__ import annotations
+
+import pytest
+
+from trtbuild.triton.failures import Failure, classify
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "failure"),
+    [
+        ("INVALID_ARGUMENT", "The prompt is empty; send text_input", Failure.REFUSED),
+        ("", "unexpected inference input 'min_tokens' for model 'tiny'", Failure.REFUSED),
+        ("", "Request for unknown model: 'nope' is not found", Failure.NO_MODEL),
+        ("NOT_FOUND", "Request for unknown model: 'nope' is not found", Failure.NO_MODEL),
+        ("UNAVAILABLE", "Request for unknown model: 'm' has no available versions", Failure.NO_MODEL),
+        ("UNAVAILABLE", "Exceeds maximum queue size", Failure.BUSY),
+        ("", "Exceeds maximum queue size", Failure.BUSY),
+        ("UNAVAILABLE", "64 requests of priority 1 wait already, which is the most that may.", Failure.BUSY),
+        ("UNAVAILABLE", "Request timeout expired", Failure.LATE),
+        ("INTERNAL", "the model computed nan as a logit", Failure.FAILED),
+        ("UNAVAILABLE", "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1", Failure.GONE),
+        ("UNAVAILABLE", "Socket closed", Failure.GONE),
+        ("CANCELLED", "CANCELLED", Failure.CANCELLED),
+    ],
+)
+def test_what_an_error_means(status: str, message: str, failure: Failure) -> None:
+    assert classify(status, message) is failure
