@@ -2,10 +2,10 @@
 
     python scripts/bench_frontend.py [--streams 1 16 64] [--tokens 100] [--pause 0.05]
 
-A scripted model (tests/frontend) sends one response every `--pause` seconds to each of the streams, with the time as its
-text, so nothing but transport is measured. The same streams are read once from Triton over grpc.aio, all in one process,
-and once from the front, which is a process of its own, as server-sent events. Then as many streams as the machine lets
-one process open are read at once.
+A scripted model (tests/frontend) sends one response every `--pause` seconds to each of the streams, with the time as
+its text, so nothing but transport is measured. The same streams are read once from Triton over grpc.aio, all in one
+process, and once from the front, which is a process of its own, as server-sent events. Then `--most` streams are read
+at once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.frontend.conftest import MODEL, write_scripted  # noqa: E402
-from trtbuild.frontend.triton import Triton  # noqa: E402
-from trtbuild.triton.generation import Generation  # noqa: E402
-from trtbuild.triton.server import TritonServer  # noqa: E402
+from tests.frontend.conftest import MODEL, write_scripted
+from trtbuild.frontend.triton import Triton
+from trtbuild.triton.generation import Generation
+from trtbuild.triton.server import TritonServer
 
 FRONT = """
 import sys
@@ -46,11 +46,8 @@ serve_front(FrontendOptions(grpc_url, metrics_url, served_models(Path(repository
 
 async def over_grpc(triton: Triton, prompt: str) -> list[float]:
     """The ages of one stream's tokens, in microseconds."""
-    ages = []
-    async for chunk in triton.stream(MODEL, Generation(prompt=prompt), ""):
-        if chunk.text:
-            ages.append((time.monotonic_ns() - int(chunk.text)) / 1000)
-    return ages
+    chunks = triton.stream(MODEL, Generation(prompt=prompt), "")
+    return [(time.monotonic_ns() - int(chunk.text)) / 1000 async for chunk in chunks]
 
 
 async def over_http(port: int, prompt: str) -> list[float]:
