@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from trtbuild.serving.config import ServingConfig
+from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
 from trtbuild.serving.tokenizer import Tokenizer
 from trtbuild.triton.client import Sampling, stream_generate
@@ -35,9 +36,8 @@ class BareLoop:
         backend = next(backend for backend in config.backends if backend.kind == "onnxruntime")
         self._runner = OnnxRuntimeRunner(config, backend, folder)
         tokenizer = Tokenizer(folder)
-        prompts = [tokenizer.encode(PROMPT.format(client)) for client in range(batch)]
-        self._prompts = [np.asarray(prompt, np.int64) for prompt in prompts]
-        self._length = min(len(prompt) for prompt in prompts)
+        self._prompts = [tokenizer.encode(PROMPT.format(client)) for client in range(batch)]
+        self._length = min(len(prompt) for prompt in self._prompts)
 
     def tokens_per_second(self, tokens: int) -> float:
         """Of prefill (one prompt after the other) and decode together."""
@@ -45,10 +45,11 @@ class BareLoop:
         started = time.perf_counter()
         step = np.zeros(batch, np.int64)
         for slot, prompt in enumerate(self._prompts):
-            step[slot] = self._runner.prefill(slot, prompt[: self._length], 0, self._length).argmax()
+            (logits,) = self._runner.step([StepRow([slot], prompt[: self._length], 0, self._length, True)])
+            step[slot] = logits.argmax()
         for position in range(self._length, self._length + tokens - 1):
-            logits = self._runner.decode(0, step, np.full(batch, position, np.int64), position + 1)
-            step = logits.argmax(axis=1)
+            rows = [StepRow([slot], [int(step[slot])], position, position + 1, True) for slot in range(batch)]
+            step[:] = [logits.argmax() for logits in self._runner.step(rows)]
         return batch * tokens / (time.perf_counter() - started)
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ def emit(
         moved = place / engine.file.name
         engine.file.replace(moved)
         engine = replace(engine, file=moved)
-    write_repository(folder, RepositorySpec(config, weights.checkpoint.tokenizer_files, priorities=options.priorities))
+    write_repository(folder, RepositorySpec(config, weights.checkpoint.tokenizer_files))
     return engine
 
 
@@ -104,7 +104,6 @@ def serving_config(
             Profile(profile.name, profile.batch, profile.tokens, profile.kv) for profile in profiles.profiles
         ),
         backends=tuple(backends),
-        max_waiting=max(2, profiles.slots // 2),
         sequence_lengths=rules.sequence_lengths,
         recompute_past=rules.recompute_past,
     )

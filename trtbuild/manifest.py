@@ -54,7 +54,6 @@ def manifest(
             "builder": _plain(asdict(options.engine.builder)),
             "ignore_config": list(options.export.ignore_config),
             "cpu_fallback": options.cpu_fallback,
-            "priorities": options.priorities,
         },
         "engine": None
         if engine is None

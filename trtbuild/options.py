@@ -112,7 +112,5 @@ class CompileOptions:
     """The model's name in Triton; None derives it from the checkpoint's."""
     cpu_fallback: bool = True
     """Also place the FP32 graph that ONNX Runtime serves where there is no GPU."""
-    priorities: bool = True
-    """Three priority levels with queue policies in Triton's queue, or first come, first served."""
     force: bool = False
     """Replace an output folder that exists."""

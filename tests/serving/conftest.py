@@ -34,7 +34,6 @@ def config(**changes: Any) -> ServingConfig:
         "eos_token_ids": (),
         "profiles": (),
         "backends": (Backend("onnxruntime", "model.onnx", "float32"),),
-        "max_waiting": 64,
     }
     return ServingConfig(**{**values, **changes})
 

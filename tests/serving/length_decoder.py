@@ -39,7 +39,6 @@ class LengthDecoder:
             "eos_token_ids": (),
             "profiles": (),
             "backends": (Backend("onnxruntime", "model.onnx", "float32"),),
-            "max_waiting": 64,
             "sequence_lengths": True,
             "recompute_past": self.original if self.long else None,
         }

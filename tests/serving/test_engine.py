@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import CAPACITY, SLOTS, VOCAB, byte_level_tokenizer, config
+from tests.serving.stepping import prefill
+from trtbuild.serving.cache import Copy
+from trtbuild.serving.config import Level
 from trtbuild.serving.engine import Engine
-from trtbuild.serving.errors import RequestError
+from trtbuild.serving.errors import RequestError, Unavailable
+from trtbuild.serving.generation import Output
+from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
 from trtbuild.serving.sampling import SamplingParams
-from trtbuild.serving.sequence import Output, Sequence
 from trtbuild.serving.text import TokenBytes
 
 TOKENIZER = byte_level_tokenizer()
@@ -85,7 +89,7 @@ def greedy(runner: OnnxRuntimeRunner, prompt: list[int], count: int) -> list[int
     tokens = list(prompt)
     for _ in range(count):
         for start in range(0, len(tokens), 8):
-            logits = runner.prefill(0, np.array(tokens[start : start + 8]), start, len(tokens))
+            logits = prefill(runner, 0, tokens[start : start + 8], start, len(tokens))
         tokens.append(int(logits.argmax()))
     return tokens[len(prompt) :]
 
@@ -100,7 +104,7 @@ def test_batched_is_the_same_as_alone(open_tiny: OpenTiny) -> None:
         for i, prompt in enumerate(prompts(12)):
             answers.append(ask(engine, prompt, max_tokens=20))
             doomed = Answer()
-            sequence = engine.submit(prompt[::-1], SamplingParams(max_tokens=20), doomed.take)
+            (sequence,) = engine.submit(prompt[::-1], SamplingParams(max_tokens=20), doomed.take)
             if i % 2:
                 time.sleep(0.003 * i)
             engine.cancel(sequence)
@@ -175,25 +179,27 @@ def test_cancelling_frees_the_slot_in_every_state(open_tiny: OpenTiny) -> None:
         answers, sequences = [], []
         for _ in range(SLOTS + 3):  # decoding, in their prompts, waiting
             answers.append(Answer())
-            sequences.append(engine.submit([1] * 40, SamplingParams(max_tokens=25), answers[-1].take))
+            sequences += engine.submit([1] * 40, SamplingParams(max_tokens=25), answers[-1].take)
         for sequence in sequences:
             engine.cancel(sequence)
         assert all(answer.wait().reason in ("cancelled", "length") for answer in answers)
         assert answers[-1].reason == "cancelled" and answers[-1].tokens == []
         assert len(ask(engine, [1], max_tokens=3).wait().tokens) == 3
         engine.cancel(sequences[0])  # over already: nothing happens
-        assert engine._cache.free_slots == SLOTS
+        assert engine.scheduler.cache.available == SLOTS
 
 
-def test_room_is_given_back_and_waited_for(open_tiny: OpenTiny) -> None:
-    with running(open_tiny(), max_waiting=1) as (engine, _):
-        answers = [ask(engine, [1] * 30, max_tokens=30) for _ in range(SLOTS + 1)]
-        if not engine.wait_for_room(0.0):
-            with pytest.raises(RequestError, match="The model is full: .* try again later"):
+def test_one_more_than_may_wait_is_refused(open_tiny: OpenTiny) -> None:
+    levels = (Level(1, 30.0), Level(2, 30.0))
+    with running(open_tiny(), levels=levels, default_priority=2) as (engine, _):
+        with engine._changed:  # nothing starts while they are queued
+            answers = [ask(engine, [1] * 30, max_tokens=30) for _ in range(2)]
+            with pytest.raises(Unavailable, match="The model is full: 2 requests of priority 2 wait already.* again"):
                 ask(engine, [1])
-        assert engine.wait_for_room(30)
-        answers.append(ask(engine, [1], max_tokens=2))
-        assert all(answer.wait().reason == "length" for answer in answers)
+            urgent = Answer()
+            engine.submit([1], SamplingParams(max_tokens=1), urgent.take, priority=1)
+        assert all(answer.wait().reason == "length" for answer in (*answers, urgent))
+        assert ask(engine, [1], max_tokens=2).wait().reason == "length"
 
 
 class Faulty:
@@ -203,20 +209,19 @@ class Faulty:
         self.runner, self.nan, self.poison, self.cleared = runner, nan, poison, list[int]()
         self.description, self.close = runner.description, runner.close
 
-    def prefill(self, slot: int, tokens: np.ndarray, start: int, length: int) -> np.ndarray:
-        return self._fault(self.runner.prefill(slot, tokens, start, length), np.isin(self.poison, tokens))
+    def step(self, rows: list[StepRow]) -> list[np.ndarray]:
+        logits = self.runner.step(rows)
+        wanting = [row for row in rows if row.wants_logits]
+        return [self._fault(each, self.poison in row.tokens) for row, each in zip(wanting, logits, strict=True)]
 
-    def decode(self, first: int, tokens: np.ndarray, positions: np.ndarray, kv: int) -> np.ndarray:
-        logits = self.runner.decode(first, tokens, positions, kv)
-        for row in np.flatnonzero(tokens == self.poison):
-            logits[row] = self._fault(logits[row], True)
-        return logits
+    def copy(self, copies: list[Copy]) -> None:
+        self.runner.copy(copies)
 
-    def clear(self, slot: int) -> None:
-        self.cleared.append(slot)
-        self.runner.clear(slot)
+    def clear(self, pages: list[int]) -> None:
+        self.cleared += pages
+        self.runner.clear(pages)
 
-    def _fault(self, logits: np.ndarray, poisoned: Any) -> np.ndarray:
+    def _fault(self, logits: np.ndarray, poisoned: bool) -> np.ndarray:
         if poisoned and not self.nan:
             raise RuntimeError("cuda error 700")
         return logits * np.float32(np.nan) if poisoned else logits
@@ -232,7 +237,7 @@ def test_a_step_that_fails_fails_only_its_sequences(open_tiny: OpenTiny) -> None
         failed = ask(engine, [5, poison], max_tokens=10).wait()
         assert failed.reason == "error" and failed.error == "The model failed at this step: cuda error 700"
         assert [answer.wait().tokens for answer in answers] == expected
-        assert "cuda error 700" in lines[0] and "A step of 1 sequences failed" in lines[0]
+        assert "cuda error 700" in lines[0] and any("A step of one sequence failed" in line for line in lines)
         assert len(faulty.cleared) == 1
 
 
@@ -260,11 +265,11 @@ def test_a_callback_that_raises_ends_only_its_own_sequence(open_tiny: OpenTiny) 
         raise OSError("the client is gone")
 
     with running(open_tiny()) as (engine, lines):
-        broken = engine.submit([1, 2], SamplingParams(max_tokens=40), refuse)
+        (broken,) = engine.submit([1, 2], SamplingParams(max_tokens=40), refuse)
         assert ask(engine, [1, 2], max_tokens=20).wait().reason == "length"
-        while not engine._scheduler.is_idle:
+        while not engine.scheduler.is_idle:
             time.sleep(0.01)
-        assert 0 < len(broken.output) < 40 and "the client is gone" in lines[0]
+        assert 0 < broken.generated < 40 and "the client is gone" in lines[0]
 
 
 def test_stopping_lets_running_sequences_finish(open_tiny: OpenTiny) -> None:
@@ -274,20 +279,19 @@ def test_stopping_lets_running_sequences_finish(open_tiny: OpenTiny) -> None:
         assert all(answer.reason == "length" and len(answer.tokens) == 20 for answer in answers)
         with pytest.raises(RequestError, match="shutting down"):
             ask(engine, [1])
-        assert engine.wait_for_room(30)  # nobody waits for a slot that will never come
 
 
 def test_what_does_not_finish_in_time_is_told_so(open_tiny: OpenTiny) -> None:
     entered, leave = threading.Event(), threading.Event()
     runner = open_tiny()
-    decode = runner.decode
+    step = runner.step
 
     def stuck(*arguments: Any) -> Any:
         entered.set()
         leave.wait(30)
-        return decode(*arguments)
+        return step(*arguments)
 
-    runner.decode = stuck  # type: ignore[method-assign]
+    runner.step = stuck  # type: ignore[method-assign]
     with running(runner) as (engine, _):
         answer = ask(engine, [1, 2], max_tokens=20)
         waiting = [ask(engine, [3], max_tokens=20) for _ in range(SLOTS)]
@@ -301,10 +305,10 @@ def test_what_does_not_finish_in_time_is_told_so(open_tiny: OpenTiny) -> None:
 def test_a_fault_of_the_loop_leaves_nobody_waiting(open_tiny: OpenTiny, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(open_tiny()) as (engine, lines):
 
-        def broken(step: Any) -> None:
+        def broken(plan: Any, now: float) -> None:
             raise AssertionError("a bug in the policy")
 
-        monkeypatch.setattr(engine._scheduler, "commit", broken)
+        monkeypatch.setattr(engine.scheduler, "commit", broken)
         answers = [ask(engine, [1, 2], max_tokens=20) for _ in range(3)]
         assert all(answer.wait().reason == "error" for answer in answers)
         assert "a bug in the policy" in lines[0]
@@ -318,4 +322,4 @@ def test_outputs_come_while_the_sequence_runs(open_tiny: OpenTiny) -> None:
     assert len(answer.outputs) > 5
     assert [output.finish_reason for output in answer.outputs[:-1]] == [""] * (len(answer.outputs) - 1)
     assert all(output.text for output in answer.outputs[:-1])
-    assert isinstance(answer.outputs[0], Output) and Sequence.__slots__
+    assert isinstance(answer.outputs[0], Output)

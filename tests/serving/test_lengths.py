@@ -18,9 +18,11 @@ from tests.serving.gpu_stand_in import Cuda, TensorRT
 from tests.serving.length_decoder import CAPACITY, CHUNK, SLOTS, VOCAB, LengthDecoder
 from tests.serving.test_engine import TOKENIZER, Answer, ask, running
 from trtbuild.graph.facts import read_facts
+from tests.serving.stepping import decode, prefill
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.serving.engine import Engine
 from trtbuild.serving.errors import BackendError
+from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
 from trtbuild.serving.runners.tensorrt import TensorRTRunner
 from trtbuild.serving.sampling import SamplingParams
@@ -43,19 +45,16 @@ def open_lengths(tmp_path: Path) -> Open:
 
 
 class Watched:
-    """A runner that notes each step: ("prefill", slot, start, tokens, length) or ("decode", first, rows)."""
+    """A runner that notes of each step (slot, start, tokens, length) of its rows."""
 
     def __init__(self, runner: OnnxRuntimeRunner) -> None:
-        self.runner, self.steps = runner, list[tuple[Any, ...]]()
-        self.description, self.clear, self.close = runner.description, runner.clear, runner.close
+        self.runner, self.steps = runner, list[list[tuple[int, int, int, int]]]()
+        self.description, self.copy, self.close = runner.description, runner.copy, runner.close
+        self.clear = runner.clear
 
-    def prefill(self, slot: int, tokens: np.ndarray, start: int, length: int) -> np.ndarray:
-        self.steps.append(("prefill", slot, start, len(tokens), length))
-        return self.runner.prefill(slot, tokens, start, length)
-
-    def decode(self, first: int, tokens: np.ndarray, positions: np.ndarray, kv: int) -> np.ndarray:
-        self.steps.append(("decode", first, len(tokens)))
-        return self.runner.decode(first, tokens, positions, kv)
+    def step(self, rows: list[StepRow]) -> list[np.ndarray]:
+        self.steps.append([(row.pages[0], row.start, len(row.tokens), row.length) for row in rows])
+        return self.runner.step(rows)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -103,14 +102,12 @@ def test_others_decode_between_the_chunks(open_lengths: Open) -> None:
     for answer in answers:
         answer.wait()
     engine.stop(10)
-    again = runner.steps.index(("prefill", 1, 0, 4, 21))
-    gap = [("prefill", 1, start, min(4, 21 - start), 21) for start in range(0, 21, 4)]
-    between = [("decode", 0, 1)] * len(gap)
-    # Between the last chunks too: 4 tokens of prefix, or the 1 that is left, for each token of the other sequence.
-    assert (
-        runner.steps[again : again + 2 * len(gap) - 1]
-        == [step for pair in zip(gap, between, strict=True) for step in pair][:-1]
-    )
+    again = next(i for i, step in enumerate(runner.steps) if (1, 0, 4, 21) in step)
+    chunks = [(1, start, min(4, 21 - start), 21) for start in range(0, 21, 4)]
+    steps = runner.steps[again : again + len(chunks)]
+    assert [[row for row in step if row[0] == 1] for step in steps] == [[chunk] for chunk in chunks]
+    # A token of the other sequence in every one of them.
+    assert [[row[2] for row in step if row[0] == 0] for step in steps] == [[1]] * len(chunks)
     assert [answer.tokens for answer in answers] == [decoder.greedy(prompt(24), 30), decoder.greedy(prompt(18), 6)]
     assert [len(output.token_ids) for output in answers[1].outputs if output.text] == [1] * 6
 
@@ -131,7 +128,7 @@ def test_the_cache_is_computed_anew_once_and_only_if_needed(
     runner = Watched(open_lengths(decoder))
     with running(runner, **shared(decoder)) as (engine, _):
         assert ask(engine, prompt(length), max_tokens=tokens).wait().tokens == decoder.greedy(prompt(length), tokens)
-    assert [step[4] for step in runner.steps if step[0] == "prefill" and step[2] == 0] == prefilled
+    assert [row[3] for step in runner.steps for row in step if row[1] == 0] == prefilled
 
 
 def test_a_slot_that_recomputing_fills_gives_its_last_token(open_lengths: Open) -> None:
@@ -147,28 +144,31 @@ def test_recomputing_may_be_cancelled_and_may_fail(open_lengths: Open) -> None:
     decoder = LengthDecoder()
     runner = Watched(open_lengths(decoder))
     with running(runner, **shared(decoder)) as (engine, lines):
-        answer, prefill = Answer(), runner.prefill
+        answer, step = Answer(), runner.step
 
-        def cancel_at_second_chunk(slot: int, tokens: np.ndarray, start: int, length: int) -> np.ndarray:
-            if (start, length) == (4, 21):
+        def is_second_chunk(rows: list[StepRow]) -> bool:
+            return any((row.start, row.length) == (4, 21) for row in rows)
+
+        def cancel_at_second_chunk(rows: list[StepRow]) -> list[np.ndarray]:
+            if is_second_chunk(rows):
                 engine.cancel(sequence)
-            return prefill(slot, tokens, start, length)
+            return step(rows)
 
-        runner.prefill = cancel_at_second_chunk  # type: ignore[method-assign]
-        sequence = engine.submit(prompt(20), SamplingParams(max_tokens=9), answer.take)
+        runner.step = cancel_at_second_chunk  # type: ignore[method-assign]
+        (sequence,) = engine.submit(prompt(20), SamplingParams(max_tokens=9), answer.take)
         assert answer.wait().reason == "cancelled" and len(answer.tokens) == 1
         assert lines == []
 
-        def fail_at_second_chunk(slot: int, tokens: np.ndarray, start: int, length: int) -> np.ndarray:
-            if (start, length) == (4, 21):
+        def fail_at_second_chunk(rows: list[StepRow]) -> list[np.ndarray]:
+            if is_second_chunk(rows):
                 raise RuntimeError("cuda error 700")
-            return prefill(slot, tokens, start, length)
+            return step(rows)
 
-        runner.prefill = fail_at_second_chunk  # type: ignore[method-assign]
+        runner.step = fail_at_second_chunk  # type: ignore[method-assign]
         failed = ask(engine, prompt(20), max_tokens=9).wait()
         assert failed.error == "The model failed at this step: cuda error 700" and len(failed.tokens) == 1
         assert ask(engine, prompt(12), max_tokens=5).wait().tokens == decoder.greedy(prompt(12), 5)
-        assert engine._cache.free_slots == SLOTS
+        assert engine.scheduler.cache.available == SLOTS
 
 
 LONGROPE = {
@@ -234,14 +234,14 @@ def test_tensorrt_is_told_the_same(
             tokens = np.array(prompt(length, seed=slot + seed))
             for start in range(0, length, CHUNK):
                 chunk = tokens[start : start + CHUNK]
-                results = [runner.prefill(slot, chunk, start, length).copy() for runner in (plain, on_gpu)]
+                results = [prefill(runner, slot, chunk, start, length).copy() for runner in (plain, on_gpu)]
                 np.testing.assert_allclose(*results, atol=1e-5)
         for step in range(4):
-            arguments = (1, np.array([5, 6, 7]), np.array([19 + step, 0, 30 + step]), 31 + step)
-            results = [runner.decode(*arguments).copy() for runner in (plain, on_gpu)]
+            rows = {1: (5, 19 + step), 3: (7, 30 + step)}
+            results = [np.stack(decode(runner, rows)) for runner in (plain, on_gpu)]
             np.testing.assert_allclose(*results, atol=1e-5)
         for runner in (plain, on_gpu):
-            runner.clear(1)
+            runner.clear([1])
     for block, (_, rows) in zip(on_gpu._cache, plain._cache, strict=True):
         start = block.address(0) - block.memory.buffer.ctypes.data
         kept = block.memory.buffer[start : start + SLOTS * block.slot_bytes].view(np.float32).reshape(rows.shape)

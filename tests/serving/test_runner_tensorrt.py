@@ -14,8 +14,11 @@ import pytest
 
 from tests.serving.conftest import CAPACITY, CHUNK, SLOTS, VOCAB, config
 from tests.serving.gpu_stand_in import Cuda, TensorRT
+from tests.serving.stepping import decode, prefill
+from trtbuild.serving.cache import Copy
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.serving.errors import BackendError
+from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
 from trtbuild.serving.runners.tensorrt import TensorRTRunner, select_profile
 from trtbuild.serving.runners.tensorrt_plan import import_tensorrt
@@ -61,27 +64,35 @@ def test_steps_are_those_of_onnx_runtime(
     for slot, prompt in prompts.items():
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
-            steps.append(lambda r, s=slot, c=chunk, b=start, p=prompt: r.prefill(s, c, b, len(p)))
+            steps.append(lambda r, s=slot, c=chunk, b=start, p=prompt: [prefill(r, s, c, b, len(p))])
     for i in range(3):
-        tokens, positions = generator.integers(0, VOCAB, 3), np.array([19 + i, 0, 5 + i])
-        steps.append(lambda r, t=tokens, p=positions, i=i: r.decode(1, t, p, 20 + i))
-    steps.append(lambda r: r.decode(3, np.array([7]), np.array([8]), 9))
-    steps.append(lambda r: r.clear(1))
-    steps.append(lambda r: r.decode(0, np.array([7, 7, 7, 7]), np.array([0, 0, 0, 9]), 10))
+        tokens = generator.integers(0, VOCAB, 2)
+        steps.append(lambda r, t=tokens, i=i: decode(r, {1: (t[0], 19 + i), 3: (t[1], 5 + i)}))
+    mixed = [
+        StepRow([0], [1, 2, 3], 0, 3, True),
+        StepRow([3], [7], 8, 9, True),
+        StepRow([2], [4, 5], 0, 9, False),
+        StepRow([1], [9], 22, 23, True),
+    ]
+    steps.append(lambda r: r.step(mixed))
+    steps.append(lambda r: r.copy([Copy(1, 2, 16), Copy(2, 0, 9)]))
+    steps.append(lambda r: decode(r, {2: (7, 16), 0: (7, 9)}))
+    steps.append(lambda r: r.clear([1, 2]))
+    steps.append(lambda r: decode(r, {0: (7, 10), 1: (7, 0), 3: (7, 9)}))
     for step in steps:
         results = [step(runner) for runner in runners]
-        if results[0] is not None:
-            np.testing.assert_allclose(results[0], results[1], atol=1e-4)
+        assert results[0] is None or len(results[0]) == len(results[1]) > 0
+        for first, second in zip(results[0] or (), results[1] or (), strict=True):
+            np.testing.assert_allclose(first, second, atol=1e-4)
 
 
 def test_only_what_changed_is_told_to_tensorrt(open_plan: Callable[..., TensorRTRunner]) -> None:
     runner = open_plan()
-    decode = lambda kv: runner.decode(0, np.zeros(2, np.int64), np.full(2, kv - 1), kv)  # noqa: E731
-    decode(1)
+    decode(runner, {0: (0, 0), 1: (0, 0)})
     execution = runner._contexts[0].execution
     before = execution.shapes_set
     for kv in range(2, 50):
-        decode(kv)
+        decode(runner, {0: (0, kv - 1), 1: (0, kv - 1)})
     assert execution.shapes_set == before  # one multiple of 64 covers them all
     assert execution.shapes["cache_positions"] == (CAPACITY,)
 
@@ -89,7 +100,7 @@ def test_only_what_changed_is_told_to_tensorrt(open_plan: Callable[..., TensorRT
 def test_the_gpu_is_left_as_it_was(open_plan: Callable[..., TensorRTRunner]) -> None:
     cuda = Cuda()
     runner = open_plan(cuda)
-    runner.prefill(0, np.zeros(3, np.int64), 0, 3)
+    prefill(runner, 0, [0, 0, 0], 0, 3)
     runner.close()
     assert cuda.depth == 0
     assert all(memory.freed for memory in cuda.memories)

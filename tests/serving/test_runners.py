@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import CAPACITY, CHUNK, VOCAB, config
+from tests.serving.stepping import decode, prefill
 from trtbuild.serving.config import Backend
 from trtbuild.serving.errors import BackendError
 from trtbuild.serving.runners import open_runner
@@ -46,7 +47,7 @@ def test_if_none_works_the_error_has_every_reason(tmp_path: Path) -> None:
 def alone(runner: OnnxRuntimeRunner, prompt: np.ndarray) -> np.ndarray:
     """The logits after the prompt, taken in chunks into slot 0."""
     for start in range(0, len(prompt), CHUNK):
-        logits = runner.prefill(0, prompt[start : start + CHUNK], start, len(prompt))
+        logits = prefill(runner, 0, prompt[start : start + CHUNK], start, len(prompt))
     return logits.copy()
 
 
@@ -55,10 +56,8 @@ def test_a_decode_step_is_a_prefill_of_one_more_token(open_tiny: OpenTiny) -> No
     prompts = [np.random.default_rng(i).integers(0, VOCAB, 7 + 5 * i) for i in range(3)]
     for slot, prompt in enumerate(prompts):
         for start in range(0, len(prompt) - 1, CHUNK):
-            runner.prefill(slot, prompt[start : min(start + CHUNK, len(prompt) - 1)], start, len(prompt) - 1)
-    last = np.array([prompt[-1] for prompt in prompts])
-    lengths = np.array([len(prompt) - 1 for prompt in prompts])
-    got = runner.decode(0, last, lengths, int(lengths.max()) + 1)
+            prefill(runner, slot, prompt[start : min(start + CHUNK, len(prompt) - 1)], start, len(prompt) - 1)
+    got = decode(runner, {slot: (prompt[-1], len(prompt) - 1) for slot, prompt in enumerate(prompts)})
     for row, prompt in enumerate(prompts):
         np.testing.assert_allclose(got[row], alone(open_tiny(), prompt), atol=1e-4)
 
@@ -67,30 +66,30 @@ def test_rows_without_work_do_no_harm(open_tiny: OpenTiny) -> None:
     """Slot 1 is in the middle of its prompt and slot 2 is free while 0 and 3 decode around them."""
     runner, prompt = open_tiny(), np.random.default_rng(5).integers(0, VOCAB, 14)
     for slot in (0, 1, 3):
-        runner.prefill(slot, prompt[:8], 0, 14)
+        prefill(runner, slot, prompt[:8], 0, 14)
     for position in range(8, 12):
-        tokens = np.array([prompt[position], 0, 0, prompt[position]])
-        runner.decode(0, tokens, np.array([position, 8, 0, position]), position + 1)
+        decode(runner, {slot: (prompt[position], position) for slot in (0, 3)})
     for slot, start in ((1, 8), (0, 12), (3, 12)):
-        got = runner.prefill(slot, prompt[start:], start, 14)
+        got = prefill(runner, slot, prompt[start:], start, 14)
         np.testing.assert_allclose(got, alone(open_tiny(), prompt), atol=1e-4)
 
 
 def test_a_whole_slot_can_be_filled(open_tiny: OpenTiny) -> None:
     runner, prompt = open_tiny(), np.random.default_rng(6).integers(0, VOCAB, CAPACITY)
-    neighbour = runner.prefill(1, prompt[:5], 0, 5).copy()
+    neighbour = prefill(runner, 1, prompt[:5], 0, 5).copy()
     full = alone(runner, prompt)
     assert np.isfinite(full).all()
-    np.testing.assert_allclose(runner.prefill(1, prompt[4:5], 4, 5), neighbour, atol=1e-4)
+    np.testing.assert_allclose(prefill(runner, 1, prompt[4:5], 4, 5), neighbour, atol=1e-4)
 
 
 def test_clearing_a_slot_removes_what_is_not_a_number(open_tiny: OpenTiny) -> None:
     runner, prompt = open_tiny(), np.random.default_rng(7).integers(0, VOCAB, 4)
-    before = runner.prefill(0, prompt, 0, 4).copy()
+    before = prefill(runner, 0, prompt, 0, 4).copy()
     for _, memory in runner._cache:
         memory[0] = np.nan
     # Attention multiplies what the mask hides by zero, and zero times NaN is NaN.
-    runner.prefill(0, prompt[:2], 0, 2)
-    assert np.isnan(runner.decode(0, prompt[2:3], np.array([2]), 8)).any()
-    runner.clear(0)
-    np.testing.assert_allclose(runner.prefill(0, prompt, 0, 4), before, atol=1e-5)
+    prefill(runner, 0, prompt[:2], 0, 2)
+    prefill(runner, 1, prompt, 4, 8)
+    assert np.isnan(decode(runner, {0: (prompt[2], 2), 1: (0, 8)})[0]).any()
+    runner.clear([0])
+    np.testing.assert_allclose(prefill(runner, 0, prompt, 0, 4), before, atol=1e-5)

@@ -26,9 +26,6 @@ def compile_command(
     cpu_fallback: Annotated[
         bool, typer.Option(help="Also place the graph that ONNX Runtime serves where there is no GPU.")
     ] = True,
-    priorities: Annotated[
-        bool, typer.Option(help="Three priority levels in Triton's queue (bursts may stall 500 ms), or arrival order.")
-    ] = True,
     activations: a.ActivationsOption = None,
     block_size: a.BlockOption = None,
     int4_layers: a.LayersOption = "attention,mlp",
@@ -76,7 +73,6 @@ def compile_command(
         capacity=capacity,
         name=name,
         cpu_fallback=cpu_fallback,
-        priorities=priorities,
         force=force,
     )
     with progress(quiet=json) as shown:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,16 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """What requests of one priority may ask of the queue."""
+
+    limit: int
+    """How many may wait; one more is refused."""
+    timeout: float
+    """Seconds that one may wait to be started; a client may ask for fewer."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServingConfig:
     """Everything the serving loop is told; written by the build, read when the model loads."""
 
@@ -73,14 +83,22 @@ class ServingConfig:
     eos_token_ids: tuple[int, ...]
     profiles: tuple[Profile, ...]
     backends: tuple[Backend, ...]
-    max_waiting: int = 2
-    """Requests that may wait for a slot inside the model, so that a slot that falls free is taken at once; the others
-    stay in Triton's queue, where their priority decides who is next."""
     sequence_lengths: bool = False
     """Whether the graph has that input: its RoPE depends on how long a sequence is."""
     recompute_past: int | None = None
     """A sequence that grows past so many tokens has its whole cache computed anew, because RoPE turns the keys of
     longer ones by other angles; None: that never happens."""
+    levels: tuple[Level, ...] = (Level(64, 30.0), Level(256, 120.0), Level(1024, 1800.0))
+    """By priority, 1, the highest, first: somebody waits for the answer; the default; batch jobs."""
+    default_priority: int = 2
+    """Of a request that names none."""
+    itl_objective: float = 0.2
+    """Seconds between two tokens of an answer that prompts beside it should not exceed; how much of the prompts a step
+    takes adapts to it."""
+    patience: float = 30.0
+    """Seconds after which a request that waits is started out of turn."""
+    prefix_reuse: bool = True
+    """Whether the keys and values of a prompt's beginning are used again for another one that begins so."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
@@ -98,6 +116,7 @@ class ServingConfig:
                 Profile(p["name"], tuple(p["batch"]), tuple(p["tokens"]), tuple(p["kv"])) for p in data["profiles"]
             )
             data["backends"] = tuple(Backend(**{**b, "targets": tuple(b["targets"])}) for b in data["backends"])
+            data["levels"] = tuple(Level(**level) for level in data["levels"])
             data["eos_token_ids"] = tuple(data["eos_token_ids"])
             return ServingConfig(**data)
         except (KeyError, TypeError) as error:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from collections.abc import Sequence as Ids
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cache import SlotCache
+from .cache import KVCache
 from .config import ServingConfig
-from .errors import RequestError
-from .runners.base import Log, Runner
+from .errors import RequestError, Unavailable
+from .generation import Generation, Output
+from .metrics import Metrics, NoMetrics
+from .prefixes import BLOCK
+from .runners.base import Log, Runner, StepRow
 from .sampling import Sampler, SamplingParams, check_finite
-from .scheduler import Decode, Prefill, Scheduler, Step
-from .sequence import Output, Sequence, Status
+from .scheduler import Plan, Policy, Row, Scheduler
+from .sequence import Sequence, Status
 from .text import Detokenizer, TokenBytes
 
 
@@ -24,26 +29,25 @@ class Engine:
 
     A sequence gets exactly one output with a finish reason, whatever happens: a step that fails ends the sequences in
     it with "error" and the loop goes on; `stop` ends with "error" those that do not finish in time.
-
-    No slot that is in use is ever full between steps: the token that fills a slot is the last of its sequence, which
-    `limit` and `_finish_reason` see to. That is why a row without work in a batch always has a free position to
-    write to (runners/base.py).
     """
 
-    def __init__(self, config: ServingConfig, runner: Runner, token_bytes: TokenBytes, log: Log) -> None:
-        self._runner = runner
-        self._token_bytes = token_bytes
-        self._log = log
+    def __init__(
+        self,
+        config: ServingConfig,
+        runner: Runner,
+        token_bytes: TokenBytes,
+        log: Log,
+        *,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._runner, self._token_bytes, self._log = config, runner, token_bytes, log
+        self._metrics = metrics or NoMetrics()
+        self._clock = clock
         self._end = frozenset(config.eos_token_ids)
-        self._vocab_size = config.vocab_size
-        self._cache = SlotCache(config.cache.slots, config.cache.capacity)
-        self._scheduler = Scheduler(
-            self._cache,
-            prefill_chunk=config.prefill_chunk,
-            max_waiting=config.max_waiting,
-            recompute_past=config.recompute_past,
-        )
+        self.scheduler = make_scheduler(config)
         self._changed = threading.Condition()  # guards the scheduler and the two flags
+        self._cancelled: list[Generation] = []
         self._stopping = False
         self._abandon = False
         self._thread = threading.Thread(target=self._loop, name="trtbuild-engine", daemon=True)
@@ -51,45 +55,57 @@ class Engine:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, prompt: list[int], params: SamplingParams, emit: Callable[[Output], None]) -> Sequence:
-        """Queue a prompt of token ids. `emit` is called in the engine's thread and must return at once.
+    def submit(
+        self,
+        prompt: Ids[int],
+        params: SamplingParams,
+        emit: Callable[[Output], None],
+        *,
+        count: int = 1,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> list[Generation]:
+        """Queue a prompt of token ids for `count` answers. `emit` is called in the engine's thread and must return at
+        once. `priority` 0 is the default; `timeout` is in seconds, until the first step.
 
-        Raises RequestError for a prompt that is empty or does not fit, without room, or when stopping.
+        Raises RequestError for a prompt that is empty or does not fit, Unavailable without room or when stopping.
         """
-        capacity = self._cache.capacity
-        if not prompt:
-            raise RequestError("The prompt is empty; send at least one token.")
-        if len(prompt) > capacity:
-            raise RequestError(f"The prompt has {len(prompt)} tokens; this model's KV cache holds {capacity}.")
-        if max(prompt) >= self._vocab_size:
-            raise RequestError(f"The prompt holds token {max(prompt)}; the model knows 0 to {self._vocab_size - 1}.")
-        sequence = Sequence(
-            prompt=np.array(prompt, np.int64),
-            limit=min(params.max_tokens, capacity - len(prompt) + 1),
-            sampler=Sampler(params),
-            text=Detokenizer(self._token_bytes, params.stop_words),
-            emit=emit,
-        )
+        self._check(prompt, params, priority)
+        now = self._clock()
+        capacity = self._config.cache.capacity
+        answers = []
+        for index in range(count):
+            own = params.for_sequence(index) if count > 1 else params
+            answers.append(
+                Generation(
+                    tokens=list(prompt),
+                    limit=min(params.max_tokens, capacity - len(prompt) + 1),
+                    priority=priority or self._config.default_priority,
+                    arrival=now,
+                    deadline=float("inf") if timeout is None else now + timeout,
+                    sampler=Sampler(own, prompt, self._end),
+                    text=Detokenizer(self._token_bytes, params.stop_words, params.min_tokens),
+                    emit=emit,
+                    index=index,
+                )
+            )
         with self._changed:
             if self._stopping:
-                raise RequestError("The model is shutting down.")
+                raise Unavailable("The model is shutting down.")
             try:
-                self._scheduler.add(sequence)
-            except OverflowError as error:
-                raise RequestError(f"The model is full: {error}; try again later.") from error
+                self.scheduler.add(answers[0])
+            except Unavailable as error:
+                raise Unavailable(f"The model is full: {error} Try again later.") from error
+            answers[0].followers = answers[1:]
             self._changed.notify_all()
-        return sequence
+        return answers
 
-    def cancel(self, sequence: Sequence) -> None:
+    def cancel(self, sequence: Generation) -> None:
         """End a sequence before its next step; nothing happens if it is over."""
         with self._changed:
             sequence.cancelled = True
+            self._cancelled.append(sequence)
             self._changed.notify_all()
-
-    def wait_for_room(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until `submit` has room (or stops for good); whether it has."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._scheduler.has_room or self._stopping, timeout)
 
     def stop(self, timeout: float) -> None:
         """Refuse new prompts, let the others finish for `timeout` seconds, end the rest with an error."""
@@ -102,113 +118,193 @@ class Engine:
             self._changed.notify_all()
         self._thread.join()
 
+    def _check(self, prompt: Ids[int], params: SamplingParams, priority: int) -> None:
+        capacity, vocabulary, levels = self._config.cache.capacity, self._config.vocab_size, self._config.levels
+        if not prompt:
+            raise RequestError("The prompt is empty; send at least one token.")
+        if len(prompt) > capacity:
+            raise RequestError(f"The prompt has {len(prompt)} tokens; this model's KV cache holds {capacity}.")
+        if max(prompt) >= vocabulary:
+            raise RequestError(f"The prompt holds token {max(prompt)}; the model knows 0 to {vocabulary - 1}.")
+        if not 0 <= priority <= len(levels):
+            raise RequestError(f"priority is {priority}; it must be between 1, the highest, and {len(levels)}.")
+        params.check(vocabulary)
+
     def _loop(self) -> None:
         try:
-            while (step := self._next_step()) is not None:
-                self._do(step)
+            while (plan := self._next_plan()) is not None:
+                self._do(plan)
         except Exception:  # a fault of this code, not of a request: nobody may be left waiting
             self._log(f"The serving loop failed and takes no more requests:\n{traceback.format_exc()}")
         finally:
             with self._changed:
                 self._stopping = True
-                left = list(self._scheduler.sequences())
+                left: list[Generation] = [_own(sequence) for sequence in self.scheduler.sequences()]
                 self._changed.notify_all()
             for sequence in left:
                 self._fail(sequence, "The model stopped before the answer was complete.")
 
-    def _next_step(self) -> Step | None:
+    def _next_plan(self) -> Plan | None:
         """Wait for work; None when there will be no more."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or not self._scheduler.is_idle)
-                cancelled = [s for s in self._scheduler.sequences() if s.cancelled]
-                step = None if cancelled else self._scheduler.schedule()
-                if self._abandon or (self._stopping and self._scheduler.is_idle):
+                if self.scheduler.is_idle:
+                    self._metrics.planned(self.scheduler)
+                self._changed.wait_for(lambda: self._stopping or not self.scheduler.is_idle)
+                now = self._clock()
+                cancelled, self._cancelled = [s for s in self._cancelled if _is_queued(s)], []
+                late = self.scheduler.expire(now)
+                plan = None if cancelled or late else self.scheduler.plan(now)
+                if self._abandon or (self._stopping and self.scheduler.is_idle and not late):
                     return None
-            if step is not None:
-                return step
+            if plan is not None:
+                self._metrics.planned(self.scheduler)
+                return plan
             for sequence in cancelled:
                 self._finish(sequence, "cancelled")
+            for sequence in map(_own, late):
+                waited = now - sequence.arrival
+                error = f"The request waited {waited:.1f} s and could not be started in its time; try again later."
+                self._finish(sequence, "timeout", error=error)
 
-    def _do(self, step: Step) -> None:
-        involved = (step.sequence,) if isinstance(step, Prefill) else step.sequences
+    def _do(self, plan: Plan) -> None:
         try:
-            first, logits = self._prefill(step) if isinstance(step, Prefill) else self._decode(step)
+            if plan.copies:
+                self._runner.copy(plan.copies)
         except Exception as error:
-            self._log(f"A step of {len(involved)} sequences failed:\n{traceback.format_exc()}")
-            for sequence in involved:
+            self._log(f"{len(plan.copies)} pages could not be copied:\n{traceback.format_exc()}")
+            with self._changed:
+                relying = [s for s in map(_own, self.scheduler.running) if s.table.length and s.resumed == plan.began]
+            for sequence in relying:
                 self._fail(sequence, f"The model failed at this step: {error}")
-            return
+            plan.rows = [row for row in plan.rows if row.sequence.status is Status.RUNNING]
+        logits = self._run(plan)
+        now = self._clock()
         with self._changed:
-            self._scheduler.commit(step)
-        if isinstance(step, Prefill) and not step.completes_prefix:
-            return
-        highest = logits.argmax(axis=1)
-        for sequence in involved:
-            row = sequence.slot - first
+            self.scheduler.commit(plan, now)
+        self._metrics.stepped(plan, now - plan.began)
+        complete = [_own(row.sequence) for row in plan.rows if row.completes]
+        for sequence, row_logits in zip(complete, logits, strict=True):
             try:
-                self._advance(sequence, logits[row], int(highest[row]))
+                self._advance(sequence, row_logits, now)
             except Exception as error:
                 self._log(f"A sequence failed after its step:\n{traceback.format_exc()}")
                 self._fail(sequence, f"This request failed: {error}")
 
-    def _prefill(self, step: Prefill) -> tuple[int, NDArray[np.float32]]:
-        sequence = step.sequence
-        chunk = sequence.prefix[step.start : step.stop]
-        logits = self._runner.prefill(sequence.slot, chunk, step.start, len(sequence.prefix))
-        return sequence.slot, logits[np.newaxis]
+    def _run(self, plan: Plan) -> list[NDArray[np.float32]]:
+        """The logits of the plan's rows, as `Runner.step`. If they cannot be run together, each is run alone: what a
+        row writes depends on no other. Those that fail then are over, and out of the plan."""
+        try:
+            return self._runner.step([_step_row(row) for row in plan.rows])
+        except Exception:
+            self._log(f"A step of {len(plan.rows)} sequences failed:\n{traceback.format_exc()}")
+        logits, rows = [], plan.rows
+        plan.rows = []
+        for row in rows:
+            try:
+                logits += [found.copy() for found in self._runner.step([_step_row(row)])]
+                plan.rows.append(row)
+            except Exception as error:
+                self._log(f"A step of one sequence failed:\n{traceback.format_exc()}")
+                self._fail(_own(row.sequence), f"The model failed at this step: {error}")
+        return logits
 
-    def _decode(self, step: Decode) -> tuple[int, NDArray[np.float32]]:
-        """One token for each row from the first to the last slot that decodes; see runners/base.py for the others."""
-        first, last = step.sequences[0].slot, step.sequences[-1].slot
-        positions = np.array([self._cache.length(slot) for slot in range(first, last + 1)], np.int64)
-        tokens = np.zeros(last - first + 1, np.int64)
-        kv = 0
-        for sequence in step.sequences:
-            row = sequence.slot - first
-            tokens[row] = sequence.output[-1]
-            kv = max(kv, int(positions[row]) + 1)
-        return first, self._runner.decode(first, tokens, positions, kv)
-
-    def _advance(self, sequence: Sequence, logits: NDArray[np.float32], highest: int) -> None:
-        """Choose the next token from `logits` f32 [vocab], whose argmax is `highest`, and say what it brings."""
-        if sequence.sampler.takes_highest:
-            check_finite(float(logits[highest]))
-            token = highest
+    def _advance(self, sequence: Generation, logits: NDArray[np.float32], now: float) -> None:
+        """Choose the next token from `logits` f32 [vocab], and say what it brings."""
+        sampler = sequence.sampler
+        if sampler.takes_highest:
+            token = int(logits.argmax())
+            check_finite(float(logits[token]))
         else:
-            token = sequence.sampler.sample(logits)
-        self._scheduler.append(sequence, token)
-        text = "" if token in self._end else sequence.text.push(token)
-        reason = self._finish_reason(sequence, token)
-        if reason:
-            self._finish(sequence, reason, text + sequence.text.finish())
+            token = sampler.sample(logits)
+        sampler.accept(token)
+        if sampler.params.log_probs is not None:
+            sequence.log_probs.append(sampler.log_probs(logits, token))
+        self._metrics.chose(sequence, now)
+        with self._changed:
+            self.scheduler.append(sequence, token)
+            followers, sequence.followers = sequence.followers, []
+            for follower in followers:
+                self.scheduler.follow(follower)
+                if follower.cancelled:
+                    self._cancelled.append(follower)
+        ends = token in self._end and not sampler.params.ignore_eos
+        text = "" if ends else sequence.text.push(token)
+        if ends or sequence.text.stopped:
+            self._finish(sequence, "stop", text + sequence.text.finish())
+        elif sequence.remaining <= 0:
+            self._finish(sequence, "length", text + sequence.text.finish())
         elif text:
             self._emit(sequence, text)
 
-    def _finish_reason(self, sequence: Sequence, token: int) -> str:
-        if token in self._end or sequence.text.stopped:
-            return "stop"
-        return "length" if len(sequence.output) >= sequence.limit else ""
-
-    def _finish(self, sequence: Sequence, reason: str, text: str = "", error: str = "") -> None:
+    def _finish(self, sequence: Generation, reason: str, text: str = "", error: str = "") -> None:
         with self._changed:
-            self._scheduler.finish(sequence)
+            self.scheduler.finish(sequence)
             self._changed.notify_all()
-        self._emit(sequence, text, reason, error)
+        self._say_last(sequence, reason, text, error)
 
-    def _fail(self, sequence: Sequence, error: str) -> None:
-        if sequence.status is not Status.WAITING:
-            try:
-                self._runner.clear(sequence.slot)
-            except Exception:
-                self._log(f"Slot {sequence.slot} could not be cleared:\n{traceback.format_exc()}")
-        self._finish(sequence, "error", error=error)
-
-    def _emit(self, sequence: Sequence, text: str, reason: str = "", error: str = "") -> None:
-        tokens = tuple(sequence.output[sequence.shown :])
-        sequence.shown = len(sequence.output)
+    def _fail(self, sequence: Generation, error: str) -> None:
+        with self._changed:
+            if sequence.status is Status.FINISHED:
+                return
+            pages = self.scheduler.fail(sequence)
+            self._changed.notify_all()
         try:
-            sequence.emit(Output(text, tokens, reason, error))
+            self._runner.clear(pages)
+        except Exception:
+            self._log(f"The pages {pages} could not be cleared:\n{traceback.format_exc()}")
+        self._say_last(sequence, "error", "", error)
+
+    def _say_last(self, sequence: Generation, reason: str, text: str, error: str) -> None:
+        self._metrics.finished(sequence, reason, self._clock())
+        self._emit(sequence, text, reason, error)
+        for follower in sequence.followers:  # they were never queued: nothing was there for them to share
+            follower.status = Status.FINISHED
+            self._emit(follower, "", reason, error)
+
+    def _emit(self, sequence: Generation, text: str, reason: str = "", error: str = "") -> None:
+        tokens = tuple(sequence.tokens[sequence.prompt_length + sequence.shown :])
+        sequence.shown = sequence.generated
+        log_probs, sequence.log_probs = tuple(sequence.log_probs), []
+        try:
+            sequence.emit(Output(text, tokens, reason, error, sequence.index, sequence.cached, log_probs))
         except Exception:  # nobody can be told any more
             self._log(f"An output could not be handed out; its request is cancelled:\n{traceback.format_exc()}")
-            sequence.cancelled = True
+            self.cancel(sequence)
+
+
+def make_scheduler(config: ServingConfig) -> Scheduler:
+    """The scheduler and the books of the cache for the model that `config` describes.
+
+    A slot of the native form is one page, rounded up to whole blocks. Keys that depend on the length of their sequence
+    (dynamic NTK) are of no use to another.
+    """
+    cache = config.cache
+    depends = config.sequence_lengths and config.recompute_past is None
+    books = KVCache(cache.slots, -(-cache.capacity // BLOCK) * BLOCK, reuse=config.prefix_reuse and not depends)
+    policy = Policy(
+        batch=cache.slots,
+        prefill=config.prefill_chunk,
+        tokens=config.prefill_chunk + cache.slots,
+        levels=config.levels,
+        itl_objective=config.itl_objective,
+        patience=config.patience,
+        recompute_past=config.recompute_past,
+    )
+    return Scheduler(books, policy)
+
+
+def _is_queued(sequence: Generation) -> bool:
+    """Whether the scheduler knows it: another answer to a prompt joins it late."""
+    return sequence.order >= 0 and sequence.status is not Status.FINISHED
+
+
+def _own(sequence: Sequence) -> Generation:
+    """What the scheduler knows as a sequence."""
+    assert isinstance(sequence, Generation)
+    return sequence
+
+
+def _step_row(row: Row) -> StepRow:
+    tokens, stop = row.sequence.tokens, row.start + row.size
+    return StepRow(row.sequence.table.pages, tokens[row.start : stop], row.start, len(tokens), row.completes)

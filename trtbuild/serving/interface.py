@@ -66,8 +66,8 @@ OUTPUTS = (
 )
 """`text_output` is what is new since the last response; `output_ids` the tokens since the last response, with the one
 that ended the sequence; `finish_reason` is empty until the sequence's last response and there "stop", "length" or
-"cancelled". `sequence_index` counts the answers to one request from 0. `prompt_tokens` are the prompt's, `cached_tokens`
-those of them whose keys and values were in the cache already.
+"cancelled". `sequence_index` counts the answers to one request from 0. `prompt_tokens` are the prompt's,
+`cached_tokens` those of them whose keys and values were in the cache already.
 
 Only if asked for: `output_log_probs`, the natural logarithm of each of `output_ids`' probability under the model
 (temperature 1, nothing penalised), and `top_log_probs`, a JSON list with, for each of `output_ids`, the most probable

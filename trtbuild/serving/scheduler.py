@@ -1,131 +1,345 @@
-"""Which work the model does next: continuous batching over the slots of the cache, in order of arrival.
+"""Which work the model does next: continuous batching with priorities, over a cache in pages or slots.
 
-The contract that another policy would keep: `add`, `schedule` a step, `commit` it once its tokens are in the cache,
-`append` the token chosen after it, `finish` a sequence in whatever state it is. No tensors, no clock, no thread.
+No tensors, no thread, and no clock but the times that it is told. A step is planned (`plan`), run by somebody, and
+`commit`ted; each sequence whose last known token was in it then gets the next one (`append`), until it is over
+(`finish`, or `fail` after a step that went wrong).
 
-With `recompute_past`, a sequence whose newest token makes it longer than so many tokens goes back to prefill with all
-it has, in the slot it has: to the others that is one more prompt, to its client a longer wait for one token.
+Who runs. The waiting queue says who is next; a place in the batch and pages for all of its tokens are what it needs.
+If a more urgent one waits and there is no room, a less urgent one is preempted: it gives up its pages, which stay in
+the cache until they are needed, and waits again. What has waited too long is started out of turn and is not preempted
+then; a share of the batch is all that such sequences may take, so that an overload of one priority is not spread to
+the others.
+
+What a step takes. One token of each sequence that answers, and as many of the prompts', the most urgent first, as the
+budget allows. Where prompts and answers are no one batch (the native form runs one after the other), an answer waits
+while a more urgent prompt is taken, for a while.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .cache import SlotCache
+from .budget import Budget
+from .cache import Copy, KVCache
+from .config import Level
+from .errors import OutOfPages
 from .sequence import Sequence, Status
+from .waiting import WaitingQueue
+
+OVERDUE_SHARE = 8
+"""One place in so many of the batch, and at least one, is for sequences that waited too long."""
+WAIT_SHARE = 0.25
+"""Nobody is preempted if a place falls free within so much of the time that its computation would take again."""
+HOLD_OBJECTIVES = 2.0
+"""An answer waits for more urgent prompts for so many times the objective, times its priority."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """Put tokens `start` up to `stop` of the sequence's prefix into the cache."""
+class Policy:
+    """What the scheduler may do and is to aim at."""
+
+    batch: int
+    """The most sequences that run at once."""
+    prefill: int
+    """The most tokens of prompts in a step."""
+    tokens: int
+    """The most tokens in a step, those of answers included."""
+    levels: tuple[Level, ...]
+    """By priority, 1 first."""
+    itl_objective: float = 0.2
+    """Seconds between two tokens of an answer that a prompt beside it should not exceed."""
+    least_prefill: int = 16
+    """A smaller part of a prompt is not worth a step."""
+    patience: float = 30.0
+    """Seconds after which one that waits is started out of turn."""
+    mixes: bool = False
+    """Prompts and answers are one batch, and cost no more than the longer of the two."""
+    recompute_past: int | None = None
+    """A sequence that grows past so many tokens has its whole cache computed anew."""
+    undivided_past: int | None = None
+    """A sequence of more than so many tokens is taken in one piece."""
+
+
+class Row(NamedTuple):
+    """Compute the next `size` tokens of a sequence, from `start` on."""
 
     sequence: Sequence
     start: int
-    stop: int
+    size: int
 
     @property
-    def completes_prefix(self) -> bool:
-        """Whether the logits of its last token choose the answer's next token."""
-        return self.stop == len(self.sequence.prefix)
+    def completes(self) -> bool:
+        """Whether the logits of the last of them choose the next token."""
+        return self.start + self.size == len(self.sequence.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Decode:
-    """Put the newest token of each sequence into the cache; ordered by slot, at least one."""
+@dataclass(slots=True)
+class Plan:
+    """A step: copies first, then the rows."""
 
-    sequences: tuple[Sequence, ...]
-
-
-Step = Prefill | Decode
+    rows: list[Row] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    began: float = 0.0
+    prefill: int = 0
+    """Tokens of prompts."""
+    answers: int = 0
+    """Rows of one token that continue an answer."""
+    exhausted: bool = False
+    """The budget let no more of the prompts in."""
+    blocked: bool = False
+    """The most urgent one that waits had no room."""
 
 
 class Scheduler:
-    """First come, first served. Between two decode steps at most `prefill_chunk` tokens of prompts are taken (one chunk
-    of a long prompt, or several short prompts), so that the sequences already answering keep producing tokens."""
+    """See the module's text."""
 
-    def __init__(
-        self, cache: SlotCache, *, prefill_chunk: int, max_waiting: int, recompute_past: int | None = None
-    ) -> None:
-        self._cache = cache
-        self._prefill_chunk = prefill_chunk
-        self._max_waiting = max_waiting
-        self._recompute_past = recompute_past
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
-        self._prefilled = 0  # tokens of prefixes since the last decode step
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another sequence would get a slot at once or a place to wait for one."""
-        return len(self._waiting) < self._cache.free_slots + self._max_waiting
+    def __init__(self, cache: KVCache, policy: Policy) -> None:
+        self.cache, self.policy = cache, policy
+        self.budget = Budget(policy.least_prefill, policy.prefill, policy.itl_objective)
+        self.waiting = WaitingQueue(policy.levels, policy.patience)
+        self.running: list[Sequence] = []
+        """The most urgent first."""
+        self.preemptions = 0
+        self._now = 0.0
+        self._prefill_seconds = 0.0
+        """What a token of a prompt costs, measured."""
+        self._answer_seconds = 0.0
+        """What a step without prompts costs, measured."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not self._running
+        return not self.running and not len(self.waiting)
 
     def sequences(self) -> Iterator[Sequence]:
         """Every sequence that is not finished."""
-        yield from self._running
-        yield from self._waiting
+        yield from self.running
+        yield from self.waiting
 
     def add(self, sequence: Sequence) -> None:
-        """Raises OverflowError without room."""
-        if not self.has_room:
-            raise OverflowError(f"{len(self._waiting)} sequences wait already")
-        self._waiting.append(sequence)
+        """Raises Unavailable if as many as may wait do."""
+        if not 1 <= sequence.priority <= len(self.policy.levels):
+            raise ValueError(f"there is no priority {sequence.priority}")
+        self._salt(sequence)
+        self.waiting.add(sequence)
 
-    def schedule(self) -> Step | None:
+    def follow(self, sequence: Sequence) -> None:
+        """Another answer to a prompt that was let in: it waits, and no limit counts it."""
+        self._salt(sequence)
+        self.waiting.add(sequence, unlimited=True)
+
+    def expire(self, now: float) -> list[Sequence]:
+        """Take out those that waited longer than they may; each has been finished."""
+        self._advance(now)
+        late = self.waiting.expired(self._now)
+        for sequence in late:
+            self.finish(sequence)
+        return late
+
+    def plan(self, now: float) -> Plan | None:
         """The next step, or None if there is nothing to do."""
-        self._admit()
-        decoding = [s for s in self._running if s.status is Status.DECODE]
-        prefill = self._next_prefill()
-        if prefill is not None:
-            tokens = prefill.stop - prefill.start
-            if not decoding or self._prefilled + tokens <= self._prefill_chunk:
-                self._prefilled += tokens
-                return prefill
-        self._prefilled = 0
-        return Decode(tuple(sorted(decoding, key=lambda s: s.slot))) if decoding else None
+        self._advance(now)
+        plan = Plan(began=self._now)
+        self._grow()
+        self._take_prompts(plan)
+        self._take_answers(plan)
+        return plan if plan.rows else None
 
-    def commit(self, step: Step) -> None:
+    def commit(self, plan: Plan, now: float) -> None:
         """The step ran: its tokens are in the cache."""
-        if isinstance(step, Prefill):
-            self._cache.extend(step.sequence.slot, step.stop - step.start)
-            if step.completes_prefix:
-                step.sequence.status = Status.DECODE
-        else:
-            for sequence in step.sequences:
-                self._cache.extend(sequence.slot, 1)
+        self._advance(now)
+        cache = self.cache
+        for row in plan.rows:
+            table = row.sequence.table
+            table.length += row.size
+            if table.length >= table.next_block:
+                cache.register(table)
+        seconds = self._now - plan.began
+        if plan.prefill and plan.answers:
+            self.budget.observe(seconds, exhausted=plan.exhausted)
+        if plan.prefill:
+            self._prefill_seconds = _smoothed(self._prefill_seconds, seconds / plan.prefill)
+        elif plan.answers:
+            self._answer_seconds = _smoothed(self._answer_seconds, seconds)
 
     def append(self, sequence: Sequence, token: int) -> None:
-        """`token` was chosen for a sequence that decodes; it enters the cache with its next step."""
-        sequence.output.append(token)
-        if self._cache.length(sequence.slot) == self._recompute_past:
-            self._cache.empty(sequence.slot)
-            sequence.restart()
+        """`token` was chosen for a sequence whose row was complete; it enters the cache with its next step."""
+        sequence.tokens.append(token)
+        sequence.latest = self._now
+        if sequence.table.length == self.policy.recompute_past:
+            self._put_back(sequence)
+            self._salt(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """The sequence is over, whatever the reason; its slot, if it has one, is free."""
+        """The sequence is over, whatever the reason and whether it runs or waits."""
         if sequence.status is Status.WAITING:
-            self._waiting.remove(sequence)
-        else:
-            self._running.remove(sequence)
-            self._cache.free(sequence.slot)
-            sequence.slot = -1
+            self.waiting.remove(sequence)
+        elif sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+            self.cache.close(sequence.table, self._now, sequence.priority)
         sequence.status = Status.FINISHED
 
-    def _next_prefill(self) -> Prefill | None:
-        for sequence in self._running:
-            if sequence.status is Status.PREFILL:
-                start = self._cache.length(sequence.slot)
-                return Prefill(sequence, start, min(start + self._prefill_chunk, len(sequence.prefix)))
+    def fail(self, sequence: Sequence) -> list[int]:
+        """As `finish`, after a step with it went wrong; returns pages that may hold numbers that are not finite."""
+        pages = self.cache.discard(sequence.table)
+        self.finish(sequence)
+        return pages
+
+    def check(self) -> None:
+        """Raise AssertionError if anything of the books is wrong."""
+        running, waiting = list(self.running), list(self.waiting)
+        self.cache.check([sequence.table for sequence in running])
+        assert len(running) <= self.policy.batch, "more sequences run than may"
+        assert all(sequence.status is Status.RUNNING and sequence.table.pages for sequence in running)
+        assert all(sequence.status is Status.WAITING and not sequence.table.pages for sequence in waiting)
+        assert len(set(map(id, running + waiting))) == len(running) + len(waiting), "a sequence is twice here"
+        assert len(waiting) == len(self.waiting), "the queue counts wrongly"
+        assert running == sorted(running, key=_urgency), "the most urgent do not come first"
+
+    def _advance(self, now: float) -> None:
+        """Time never goes back here, whatever the clock does."""
+        self._now = max(self._now, now)
+
+    def _grow(self) -> None:
+        """A page for the next token of each that has none; the least urgent give way if there are too few."""
+        position = 0
+        while position < len(self.running):
+            table = self.running[position].table
+            if table.length < table.room:
+                position += 1
+                continue
+            try:
+                self.cache.extend(table, self._now)
+            except OutOfPages:
+                self.preemptions += 1
+                self._put_back(self.running[-1])
+
+    def _take_prompts(self, plan: Plan) -> None:
+        prompts = deque(s for s in self.running if len(s.tokens) - s.table.length > 1)
+        answering = len(self.running) - len(prompts)
+        left = min(self.policy.prefill, self.policy.tokens - (answering if self.policy.mixes else 0))
+        if answering:
+            left = min(left, self.budget.tokens)
+        while left > 0 and (sequence := self._next_prompt(prompts, plan)) is not None:
+            pending = sequence.pending
+            if pending == 1:  # all but its newest token was in the cache: it goes with the answers
+                left -= self.policy.mixes
+                continue
+            count = min(pending, left)
+            if self._undivided(sequence):
+                count = pending if pending <= left or not plan.prefill else 0
+            elif count < min(pending, self.policy.least_prefill) and plan.prefill:
+                count = 0
+            if count:
+                plan.rows.append(Row(sequence, sequence.table.length, count))
+                plan.prefill += count
+            left = left - count if count else 0
+        plan.exhausted = left <= 0
+
+    def _next_prompt(self, prompts: deque[Sequence], plan: Plan) -> Sequence | None:
+        """The most urgent one that runs, or that waits and can be started now."""
+        candidate, level = self._candidate()
+        if (
+            candidate is not None
+            and not plan.blocked
+            and (not prompts or (level, candidate.order) < _urgency(prompts[0]))
+        ):
+            if self._start(candidate, level, plan):
+                return candidate
+            plan.blocked = True
+        while prompts:
+            sequence = prompts.popleft()
+            if sequence.status is Status.RUNNING:  # and not preempted for the sake of another
+                return sequence
         return None
 
-    def _admit(self) -> None:
-        while self._waiting and (slot := self._cache.allocate()) is not None:
-            sequence = self._waiting.popleft()
-            sequence.slot = slot
-            sequence.status = Status.PREFILL
-            self._running.append(sequence)
+    def _candidate(self) -> tuple[Sequence | None, int]:
+        """Who would be started next, and how urgent it would be."""
+        overdue = self.waiting.overdue(self._now)
+        if overdue is not None:
+            protected = sum(1 for sequence in self.running if sequence.level == 0)
+            if protected < max(1, self.policy.batch // OVERDUE_SHARE):
+                return overdue, 0
+        candidate = self.waiting.next()
+        return candidate, candidate.priority if candidate is not None else 0
+
+    def _start(self, sequence: Sequence, level: int, plan: Plan) -> bool:
+        """Give it pages and a place in the batch, taken from less urgent ones if need be; whether it has them."""
+        victims = [s for s in self.running if s.level > max(level, 1)]
+        pages = self.cache.available + sum(len(s.table.pages) for s in victims)
+        if len(self.running) - len(victims) >= self.policy.batch or pages < self.cache.needed(len(sequence.tokens)):
+            return False
+        while True:
+            if len(self.running) < self.policy.batch:
+                try:
+                    plan.copies += self.cache.open(sequence.table, self._now)
+                    break
+                except OutOfPages:
+                    pass
+            if not victims:
+                return False
+            victim = max(victims, key=lambda s: (s.level, -s.table.length, s.order))
+            if self._is_worth_waiting(victim):
+                return False
+            victims.remove(victim)
+            self.preemptions += 1
+            self._put_back(victim)
+        self.waiting.remove(sequence)
+        sequence.status, sequence.level = Status.RUNNING, level
+        sequence.resumed = self._now
+        if sequence.started is None:
+            sequence.started, sequence.cached = self._now, sequence.table.length
+        insort(self.running, sequence, key=_urgency)
+        return True
+
+    def _is_worth_waiting(self, victim: Sequence) -> bool:
+        """Whether a place falls free so soon that computing `victim` again would cost much more."""
+        answering = [s.remaining for s in self.running if s.pending == 1]
+        if not answering:
+            return False
+        wait = min(answering) * self._answer_seconds
+        return wait <= WAIT_SHARE * victim.table.length * self._prefill_seconds
+
+    def _put_back(self, sequence: Sequence) -> None:
+        """It waits again, without pages; what it had computed is found when it goes on, if it is still there."""
+        self.running.remove(sequence)
+        self.cache.close(sequence.table, self._now, sequence.priority)
+        sequence.status, sequence.level = Status.WAITING, sequence.priority
+        self.waiting.put_back(sequence)
+
+    def _take_answers(self, plan: Plan) -> None:
+        """One token of each; a less urgent one than the prompts of the step waits a while if that makes them faster."""
+        holds = plan.prefill > 0 and not self.policy.mixes
+        urgent = plan.rows[0].sequence.level if holds else 0
+        patience = HOLD_OBJECTIVES * self.policy.itl_objective
+        rows, now = plan.rows, self._now
+        before = len(rows)
+        for sequence in self.running:
+            start = sequence.table.length
+            if len(sequence.tokens) - start != 1:
+                continue
+            if holds and sequence.level > urgent and now - sequence.latest < patience * sequence.priority:
+                continue
+            rows.append(Row(sequence, start, 1))
+        plan.answers = len(rows) - before
+
+    def _undivided(self, sequence: Sequence) -> bool:
+        return self.policy.undivided_past is not None and len(sequence.tokens) > self.policy.undivided_past
+
+    def _salt(self, sequence: Sequence) -> None:
+        """Keys of sequences on the two sides of `recompute_past` are not the same."""
+        past = self.policy.recompute_past
+        if past is not None and len(sequence.tokens) > past and not sequence.table.salt:
+            sequence.table.salt = b"long"
+            sequence.table.hashes.clear()
+
+
+def _urgency(sequence: Sequence) -> tuple[int, int]:
+    return sequence.level, sequence.order
+
+
+def _smoothed(before: float, now: float) -> float:
+    return now if before == 0.0 else before + 0.1 * (now - before)

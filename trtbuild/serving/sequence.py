@@ -1,64 +1,70 @@
-"""One request on its way through the model."""
+"""One prompt on its way through the model, as the scheduler sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .sampling import Sampler
-from .text import Detokenizer
+from .cache import Table
 
 
 class Status(Enum):
     WAITING = "waiting"
-    PREFILL = "prefill"
-    DECODE = "decode"
+    RUNNING = "running"
     FINISHED = "finished"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a sequence has to say after a step. The last one, and only it, has a `finish_reason`."""
-
-    text: str
-    """The text since the last output."""
-    token_ids: tuple[int, ...]
-    """The tokens since the last output."""
-    finish_reason: str = ""
-    """"stop" (end of sequence or stop word), "length", "cancelled" or "error"."""
-    error: str = ""
-    """What went wrong, if the reason is "error"."""
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A prompt, the tokens generated so far and what is needed to choose and show the next one."""
+    """Its tokens, what it may have, and how far it is.
 
-    prompt: NDArray[np.int64]
+    The tokens that are not in the cache yet are what its next steps compute: a prompt's, the newest one of an answer,
+    or all of them after a preemption. There is no other difference between prefill, decode and recomputation.
+    """
+
+    tokens: list[int]
+    """The prompt, and the answer as it grows."""
     limit: int
     """The most tokens it may generate."""
-    sampler: Sampler
-    text: Detokenizer
-    emit: Callable[[Output], None]
-    """Called in the engine's thread; must return at once."""
+    priority: int = 1
+    """1 is the most urgent."""
+    arrival: float = 0.0
+    """Seconds of the scheduler's clock."""
+    deadline: float = float("inf")
+    """When it is refused if it has not been started."""
+    prompt_length: int = field(init=False)
+    table: Table = field(init=False)
     status: Status = Status.WAITING
-    slot: int = -1
-    """Its row of the cache; -1 when it has none."""
-    output: list[int] = field(default_factory=list)
-    cancelled: bool = False
-    shown: int = 0
-    """How many tokens of `output` were emitted."""
-    prefix: NDArray[np.int64] = field(init=False)
-    """What prefill puts into the cache: the prompt, or every token so far where the cache is computed anew."""
+    order: int = -1
+    """Its number by arrival; the scheduler's."""
+    level: int = 0
+    """Its priority, or 0 while it runs because it had waited too long: nothing preempts it then."""
+    started: float | None = None
+    """When it first ran."""
+    resumed: float = 0.0
+    """When it last was given its pages."""
+    cached: int = 0
+    """Tokens of its prompt that were in the cache when it first ran."""
+    preemptions: int = 0
+    latest: float = 0.0
+    """When its newest token was chosen."""
 
     def __post_init__(self) -> None:
-        self.prefix = self.prompt
+        self.prompt_length = len(self.tokens)
+        self.table = Table(self.tokens)
+        self.level = self.priority
+        self.latest = self.arrival
 
-    def restart(self) -> None:
-        """All its tokens go through prefill once more."""
-        self.prefix = np.concatenate([self.prompt, np.array(self.output, np.int64)])
-        self.status = Status.PREFILL
+    @property
+    def pending(self) -> int:
+        """Tokens that are not in the cache yet."""
+        return len(self.tokens) - self.table.length
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens it may still generate."""
+        return self.limit - self.generated

@@ -1,20 +1,18 @@
 """The Triton Python backend's model: requests in, responses out; everything between is the engine's.
 
-Who decides what runs next. Triton's queue knows priorities, this model does not, so `execute` takes a request only
-when the engine has use for it: a free slot, or one of `max_waiting` places (which hide the time Triton needs to hand
-over the next request). Until then `execute` blocks, and Triton keeps the others queued, ordered, timed out and
-cancelled by its own policy. While it blocks, the request in hand is still watched for cancellation, and running
-sequences go on, since they live in other threads; when the model is unloaded they finish, which frees slots and lets
-`execute` return.
+Who decides what runs next: the engine's scheduler, and not Triton's queue. `execute` takes every request at once and
+returns, so that Triton's queue is always short; one that there is no room for is refused. That is also why config.pbtxt
+has no priority levels: with them Triton's batcher overlooks a request that arrives before `execute` has returned, for
+up to half a second, and it would hand the priority to nobody.
 
 Threads. The engine's thread computes and only puts its outputs into a queue. The delivery thread sends them and asks
 whether clients are gone, both of which are round trips to the server's process that the computation need not wait for.
-Refusals go that way too: Triton's batcher with priorities overlooks a request that arrives before `execute` has
-returned, for up to half a second, and a client that is refused often tries again at once.
+Refusals go that way too.
 """
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
@@ -28,12 +26,14 @@ import triton_python_backend_utils as pb_utils
 
 from .config import ServingConfig
 from .engine import Engine
-from .errors import RequestError
+from .errors import RequestError, Unavailable
+from .generation import Generation, Output
 from .interface import INPUTS
+from .log_probs import LogProbs
 from .request import GenerateRequest, parse_request
 from .runners import open_runner
-from .sequence import Output, Sequence
 from .tokenizer import Tokenizer
+from .triton_metrics import TritonMetrics
 
 WATCH_SECONDS = 0.05
 """How often it is asked whether a client has gone away."""
@@ -51,16 +51,21 @@ class TritonPythonModel:
         device = int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else 0
         self._tokenizer = Tokenizer(folder)
         self._runner = open_runner(config, folder, pb_utils.Logger.log_info, device=device)
-        self._engine = Engine(config, self._runner, self._tokenizer.token_bytes, pb_utils.Logger.log_error)
+        self._metrics = TritonMetrics(config)
+        self._engine = Engine(
+            config, self._runner, self._tokenizer.token_bytes, pb_utils.Logger.log_error, metrics=self._metrics
+        )
         self._engine.start()
         self._delivery = Delivery(self._engine)
 
     def execute(self, requests: list[Any]) -> None:
-        """Take each request when there is room for it. Its responses, and its final flag, come from `Delivery`."""
+        """Hand each request to the engine. Its responses, and its final flag, come from `Delivery`."""
         for request in requests:
             reply = Reply(request.get_response_sender())
             try:
                 self._accept(request, reply)
+            except Unavailable as error:
+                self._delivery.put(reply, Refusal(str(error), pb_utils.TritonError.UNAVAILABLE))
             except RequestError as error:
                 self._delivery.put(reply, Refusal(str(error), pb_utils.TritonError.INVALID_ARG))
             except Exception as error:
@@ -72,6 +77,7 @@ class TritonPythonModel:
         """Let what runs finish, then give the memory back."""
         self._engine.stop(DRAIN_SECONDS)
         self._delivery.stop()
+        self._metrics.stop()
         self._runner.close()
 
     def _accept(self, request: Any, reply: Reply) -> None:
@@ -79,20 +85,32 @@ class TritonPythonModel:
         parsed = parse_request({name: tensor.as_numpy() for name, tensor in tensors if tensor is not None})
         prompt_text, prompt = self._tokenise(parsed)
         reply.streams = parsed.stream
-        if parsed.echo:
-            reply.text.append(prompt_text)
-        while not self._engine.wait_for_room(WATCH_SECONDS):
-            if reply.is_cancelled():
-                self._delivery.put(reply, Output("", (), "cancelled"))
-                return
-        sequence = self._engine.submit(prompt, parsed.params, lambda output: self._delivery.put(reply, output))
-        self._delivery.put(reply, sequence)
+        reply.prompt_tokens = len(prompt)
+        reply.answers = [_Answer([prompt_text] if parsed.echo else []) for _ in range(parsed.count)]
+        try:
+            sequences = self._engine.submit(
+                prompt,
+                parsed.params,
+                lambda output: self._delivery.put(reply, output),
+                count=parsed.count,
+                priority=parsed.priority,
+                timeout=_shorter(parsed.queue_timeout, request.timeout() / 1e6),
+            )
+        except Unavailable:
+            self._metrics.refused(parsed.priority)
+            raise
+        self._delivery.put(reply, sequences)
 
     def _tokenise(self, request: GenerateRequest) -> tuple[str, list[int]]:
         if request.messages:
             text = self._tokenizer.render_chat(request.messages)
             return text, self._tokenizer.encode_chat(text)
         return request.text, self._tokenizer.encode(request.text)
+
+
+def _shorter(own: float | None, triton: float) -> float | None:
+    """The shorter of two timeouts in seconds; Triton's is 0 where the client set none."""
+    return own if triton <= 0 else triton if own is None else min(own, triton)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +121,42 @@ class Refusal:
     code: Any
 
 
+@dataclass(slots=True)
+class _Answer:
+    """What one answer has to say and has not said."""
+
+    text: list[str]
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[LogProbs] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False)
 class Reply:
     """The responses to one request: whatever happens, the last one, and only it, carries the final flag."""
 
     sender: Any
     streams: bool = False
-    text: list[str] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
+    prompt_tokens: int = 0
+    answers: list[_Answer] = field(default_factory=list)
+    finished: int = 0
+    """How many answers are over."""
     over: bool = False
     """Whether the final flag was sent."""
 
     def take(self, output: Output) -> None:
-        """Send `output`, or keep it until the sequence is over if the client did not ask for a stream."""
+        """Send `output`, or keep it until its answer is over if the client did not ask for a stream."""
+        if self.over:
+            return  # another answer failed, and with it the request
         if output.error:
-            self.refuse(Refusal(output.error, pb_utils.TritonError.INTERNAL))
+            code = pb_utils.TritonError.UNAVAILABLE if output.finish_reason == "timeout" else _INTERNAL
+            self.refuse(Refusal(output.error, code))
             return
-        self.text.append(output.text)
-        self.tokens.extend(output.token_ids)
+        answer = self.answers[output.index]
+        answer.text.append(output.text)
+        answer.tokens.extend(output.token_ids)
+        answer.log_probs.extend(output.log_probs)
         if output.finish_reason or self.streams:
-            self._send(output.finish_reason)
+            self._send(answer, output)
 
     def refuse(self, refusal: Refusal) -> None:
         """Send an error as the only or the last response."""
@@ -137,17 +171,40 @@ class Reply:
         """Whether the client has gone away or taken the request back."""
         return bool(self.sender.is_cancelled())
 
-    def _send(self, finish_reason: str) -> None:
+    def _send(self, answer: _Answer, output: Output) -> None:
         outputs = [
-            pb_utils.Tensor("text_output", np.array([["".join(self.text).encode()]], np.object_)),
-            pb_utils.Tensor("finish_reason", np.array([[finish_reason.encode()]], np.object_)),
-            pb_utils.Tensor("output_ids", np.array([self.tokens], np.int32)),
+            _string("text_output", "".join(answer.text)),
+            _string("finish_reason", output.finish_reason),
+            pb_utils.Tensor("output_ids", np.array([answer.tokens], np.int32)),
+            _number("sequence_index", output.index),
+            _number("prompt_tokens", self.prompt_tokens),
+            _number("cached_tokens", output.cached_tokens),
         ]
-        self.over = bool(finish_reason)
-        self.text.clear()
-        self.tokens.clear()
-        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if finish_reason else 0
+        if answer.log_probs:
+            chosen = [found.chosen for found in answer.log_probs]
+            outputs.append(pb_utils.Tensor("output_log_probs", np.array([chosen], np.float32)))
+            outputs.append(_string("top_log_probs", json.dumps([found.top for found in answer.log_probs])))
+        answer.text.clear()
+        answer.tokens.clear()
+        answer.log_probs.clear()
+        self.finished += bool(output.finish_reason)
+        self.over = self.finished == len(self.answers)
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if self.over else 0
         self.sender.send(pb_utils.InferenceResponse(output_tensors=outputs), flags=flags)
+
+
+_INTERNAL = pb_utils.TritonError.INTERNAL
+
+
+def _string(name: str, text: str) -> Any:
+    return pb_utils.Tensor(name, np.array([[text.encode()]], np.object_))
+
+
+def _number(name: str, value: int) -> Any:
+    return pb_utils.Tensor(name, np.array([[value]], np.int32))
+
+
+_Item = Output | Refusal | list[Generation]
 
 
 class Delivery:
@@ -155,13 +212,13 @@ class Delivery:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inbox: queue.SimpleQueue[tuple[Reply, Output | Refusal | Sequence] | None] = queue.SimpleQueue()
-        self._open: dict[Reply, Sequence] = {}
+        self._inbox: queue.SimpleQueue[tuple[Reply, _Item] | None] = queue.SimpleQueue()
+        self._open: dict[Reply, list[Generation]] = {}
         self._thread = threading.Thread(target=self._loop, name="trtbuild-delivery", daemon=True)
         self._thread.start()
 
-    def put(self, reply: Reply, item: Output | Refusal | Sequence) -> None:
-        """Send an output or a refusal; cancel a sequence once the client of `reply` is gone. Returns at once."""
+    def put(self, reply: Reply, item: _Item) -> None:
+        """Send an output or a refusal; cancel sequences once the client of `reply` is gone. Returns at once."""
         self._inbox.put((reply, item))
 
     def stop(self) -> None:
@@ -183,8 +240,8 @@ class Delivery:
                 self._cancel_abandoned()
                 look_at = time.monotonic() + WATCH_SECONDS
 
-    def _handle(self, reply: Reply, item: Output | Refusal | Sequence) -> None:
-        if isinstance(item, Sequence):
+    def _handle(self, reply: Reply, item: _Item) -> None:
+        if isinstance(item, list):
             if not reply.over:
                 self._open[reply] = item
             return
@@ -195,17 +252,21 @@ class Delivery:
                 reply.take(item)
         except Exception:  # the server does not take it: there is nobody to tell
             pb_utils.Logger.log_error(f"A response could not be sent:\n{traceback.format_exc()}")
-            if reply in self._open:
-                self._engine.cancel(self._open[reply])
+            self._cancel(reply)
         if reply.over:
+            self._cancel(reply)  # what is left of it: one of its answers failed
             self._open.pop(reply, None)
 
     def _cancel_abandoned(self) -> None:
-        for reply, sequence in self._open.items():
+        for reply in self._open:
             try:
                 gone = reply.is_cancelled()
             except Exception:  # the server forgot the request: nobody waits for it
                 pb_utils.Logger.log_error(f"A request could not be asked about:\n{traceback.format_exc()}")
                 gone = True
             if gone:
-                self._engine.cancel(sequence)
+                self._cancel(reply)
+
+    def _cancel(self, reply: Reply) -> None:
+        for sequence in self._open.get(reply, ()):
+            self._engine.cancel(sequence)

@@ -50,8 +50,6 @@ class RepositorySpec:
     """tokenizer.json, tokenizer_config.json and, if any, chat_template.jinja; each keeps its name."""
     files: tuple[PlacedFile, ...] = ()
     """Graph, weights and plan, unless they are in `version_folder` already."""
-    priorities: bool = True
-    """Three priority levels with queue policies, or first come, first served."""
 
 
 def model_name(text: str) -> str:
@@ -99,14 +97,12 @@ def write_repository(out: Path, spec: RepositorySpec) -> None:
     (version / "model.py").write_text(_MODEL_PY, encoding="utf-8")
     (version / "serving.json").write_text(spec.serving.to_json(), encoding="utf-8")
     _copy_package(version / PACKAGE)
-    (version.parent / "config.pbtxt").write_text(
-        write_config(llm_config(spec.serving, priorities=spec.priorities)), encoding="utf-8"
-    )
+    (version.parent / "config.pbtxt").write_text(write_config(llm_config(spec.serving)), encoding="utf-8")
     warmup = version.parent / "warmup"
     warmup.mkdir()
     for file_name, content in WARMUP_FILES.items():
         (warmup / file_name).write_bytes(content)
-    (out / "README.md").write_text(readme(spec.serving, priorities=spec.priorities), encoding="utf-8")
+    (out / "README.md").write_text(readme(spec.serving), encoding="utf-8")
     (out / "Dockerfile").write_text(dockerfile(spec.serving), encoding="utf-8")
     problems = check_repository(out / REPOSITORY)
     if problems:

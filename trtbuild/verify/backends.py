@@ -17,6 +17,7 @@ from trtbuild.progress import Progress, Silent
 from trtbuild.serving.config import Backend, ServingConfig
 from trtbuild.serving.errors import BackendError
 from trtbuild.serving.runners import open_runner
+from trtbuild.serving.runners.base import StepRow
 
 PROMPT, STEPS = 24, 8
 """Tokens of the prefill, if the model takes so many at once, and of the decode that follows it."""
@@ -105,10 +106,12 @@ def _polygraphy_runner(config: ServingConfig, folder: Path, backend: Backend, pr
         def infer_impl(self, feed_dict: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.float32]]:
             started = time.perf_counter()
             tokens = feed_dict["tokens"]
-            logits = [self.runner.prefill(0, tokens[:prompt], 0, prompt).copy()]
-            for position in range(prompt, prompt + STEPS):
-                step = tokens[position : position + 1]
-                logits.append(self.runner.decode(0, step, np.asarray([position]), position + 1)[0].copy())
+            starts = [0, *range(prompt, prompt + STEPS)]
+            stops = [prompt, *range(prompt + 1, prompt + STEPS + 1)]
+            logits = []
+            for start, stop in zip(starts, stops, strict=True):
+                (row,) = self.runner.step([StepRow([0], tokens[start:stop].tolist(), start, stop, True)])
+                logits.append(row.copy())
             self.inference_time = time.perf_counter() - started
             return {"logits": np.stack(logits)}
 

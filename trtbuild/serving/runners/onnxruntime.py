@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import graph_names as names
+from ..cache import Copy
 from ..config import Backend, ServingConfig
 from ..errors import BackendError
-from .base import check_names
+from .base import SlotRun, SlotRuns, StepRow, check_names
 
 _STORAGE: dict[str, tuple[Any, int]] = {
     "float32": (np.float32, 1),
@@ -61,76 +63,68 @@ class OnnxRuntimeRunner:
         rows = (cache.slots, cache.kv_heads, cache.capacity)
         self._cache = [(tensor, np.zeros((*rows, tensor.width), storage)) for tensor in tensors]
         self._cache_positions = np.arange(cache.capacity, dtype=np.int64)
-        self._tokens = np.zeros(max(cache.slots, config.prefill_chunk), np.int64)
-        self._positions = np.zeros(max(cache.slots, config.prefill_chunk), np.int64)
-        self._wanted = np.zeros(cache.slots, np.int64)
-        self._lengths = np.zeros(cache.slots, np.int64) if config.sequence_lengths else None
+        self._runs = SlotRuns(cache.slots, cache.capacity)
         self._logits: NDArray[np.float32] = np.zeros((cache.slots, config.vocab_size), np.float32)
-        self._bindings: dict[tuple[int, int], Any] = {}
+        self._chunk_logits: NDArray[np.float32] = np.zeros((cache.slots, config.vocab_size), np.float32)
+        self._sequence_lengths = config.sequence_lengths
+        self._bindings: dict[tuple[int, int, bool], Any] = {}
 
-    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int, length: int) -> NDArray[np.float32]:
-        count = len(tokens)
-        self._tokens[:count] = tokens
-        self._positions[:count] = self._cache_positions[start : start + count]
-        self._wanted[0] = count - 1
-        if self._lengths is not None:
-            self._lengths[0] = length
-        binding = self._binding(slot, 1)
-        self._bind_tokens(binding, 1, count)
-        self._run(binding, start + count)
-        row: NDArray[np.float32] = self._logits[0]
-        return row
+    def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
+        logits: list[NDArray[np.float32] | None] = [None] * len(rows)
+        for run in self._runs.split(rows):
+            batch, count = run.tokens.shape
+            of_run = self._chunk_logits[run.first : run.first + 1] if count > 1 else self._logits[:batch]
+            self._run(run, of_run)
+            for place, row in enumerate(run.rows):
+                if row >= 0:
+                    logits[row] = of_run[place]
+        return [found for row, found in zip(rows, logits, strict=True) if row.wants_logits and found is not None]
 
-    def decode(
-        self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
-    ) -> NDArray[np.float32]:
-        batch = len(tokens)
-        self._tokens[:batch] = tokens
-        self._positions[:batch] = positions
-        self._wanted[:batch] = 0
-        if self._lengths is not None:
-            self._lengths[:batch] = positions + 1
-        binding = self._binding(first, batch)
-        self._bind_tokens(binding, batch, 1)
-        self._run(binding, kv)
-        return self._logits[:batch]
+    def copy(self, copies: Sequence[Copy]) -> None:
+        for copy in copies:
+            for _, memory in self._cache:
+                memory[copy.target, :, : copy.rows] = memory[copy.source, :, : copy.rows]
+            self._runs.copied(copy)
 
-    def clear(self, slot: int) -> None:
+    def clear(self, pages: Sequence[int]) -> None:
         for _, memory in self._cache:
-            memory[slot] = 0
+            memory[list(pages)] = 0
 
     def close(self) -> None:
         self._bindings.clear()
         self._cache.clear()
         del self._session
 
-    def _binding(self, first: int, batch: int) -> Any:
+    def _run(self, run: SlotRun, logits: NDArray[np.float32]) -> None:
+        batch, count = run.tokens.shape
+        binding = self._binding(run.first, logits)
+        positions = run.positions[:, np.newaxis] + self._cache_positions[:count]
+        inputs = {
+            names.INPUT_IDS: run.tokens,
+            names.POSITION_IDS: positions,
+            names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
+            names.CACHE_POSITIONS: self._cache_positions[: run.kv],
+        }
+        if self._sequence_lengths:
+            inputs[names.SEQUENCE_LENGTHS] = run.lengths
+        for name, values in inputs.items():
+            binding.bind_input(name, "cpu", 0, _INT64, values.shape, values.ctypes.data)
+        self._session.run_with_iobinding(binding)
+
+    def _binding(self, first: int, logits: NDArray[np.float32]) -> Any:
         """Everything whose shape and address depend on the slots alone."""
-        binding = self._bindings.get((first, batch))
+        batch = len(logits)
+        key = (first, batch, logits.ctypes.data == self._logits.ctypes.data)
+        binding = self._bindings.get(key)
         if binding is None:
-            binding = self._bindings[first, batch] = self._session.io_binding()
+            binding = self._bindings[key] = self._session.io_binding()
             for tensor, memory in self._cache:
                 rows = memory[first : first + batch]
                 binding.bind_input(tensor.past, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
                 binding.bind_output(tensor.present, "cpu", 0, self._cache_type, rows.shape, rows.ctypes.data)
-            _bind(binding, names.LOGITS_POSITIONS, self._wanted, (batch, 1))
-            if self._lengths is not None:
-                _bind(binding, names.SEQUENCE_LENGTHS, self._lengths, (batch,))
-            logits = (batch, 1, self._logits.shape[1])
-            binding.bind_output(names.LOGITS, "cpu", 0, _FLOAT, logits, self._logits.ctypes.data)
+            shape = (batch, 1, logits.shape[1])
+            binding.bind_output(names.LOGITS, "cpu", 0, _FLOAT, shape, logits.ctypes.data)
         return binding
-
-    def _bind_tokens(self, binding: Any, batch: int, tokens: int) -> None:
-        _bind(binding, names.INPUT_IDS, self._tokens, (batch, tokens))
-        _bind(binding, names.POSITION_IDS, self._positions, (batch, tokens))
-
-    def _run(self, binding: Any, kv: int) -> None:
-        _bind(binding, names.CACHE_POSITIONS, self._cache_positions, (kv,))
-        self._session.run_with_iobinding(binding)
-
-
-def _bind(binding: Any, name: str, memory: NDArray[np.int64], shape: tuple[int, ...]) -> None:
-    binding.bind_input(name, "cpu", 0, _INT64, shape, memory.ctypes.data)
 
 
 def usable_cores() -> int:

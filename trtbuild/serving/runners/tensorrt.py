@@ -8,7 +8,7 @@ of one context costs a synchronisation and forgets every shape and address.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import graph_names as names
+from ..cache import Copy
 from ..config import Backend, ServingConfig
 from ..errors import BackendError
-from .base import Log
+from .base import Log, SlotRun, SlotRuns, StepRow
 from .tensorrt_plan import check_plan, check_target, import_tensorrt, load_plan
 
 KV_STEP = 64
@@ -80,22 +81,32 @@ class TensorRTRunner:
             except self._cuda.MemoryError as error:
                 raise BackendError(f"{gpu.name()} has too little free memory for {file.name}: {error}") from error
 
-    def prefill(self, slot: int, tokens: NDArray[np.int64], start: int, length: int) -> NDArray[np.float32]:
-        positions = np.arange(start, start + len(tokens), dtype=np.int64)
-        lengths = np.array([length], np.int64)
-        logits = self._step(slot, tokens[np.newaxis], positions[np.newaxis], lengths, start + len(tokens))
-        row: NDArray[np.float32] = logits[0]
-        return row
+    def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
+        logits: list[NDArray[np.float32] | None] = [None] * len(rows)
+        for run in self._runs.split(rows):
+            of_run = self._step(run)
+            for place, row in enumerate(run.rows):
+                if row >= 0:
+                    logits[row] = of_run[place]
+        return [found for row, found in zip(rows, logits, strict=True) if row.wants_logits and found is not None]
 
-    def decode(
-        self, first: int, tokens: NDArray[np.int64], positions: NDArray[np.int64], kv: int
-    ) -> NDArray[np.float32]:
-        return self._step(first, tokens[:, np.newaxis], positions[:, np.newaxis], positions + 1, kv)
+    def copy(self, copies: Sequence[Copy]) -> None:
+        heads, item = self._config.cache.kv_heads, self._item_bytes
+        with self._current():
+            for copy in copies:
+                for block in self._cache:
+                    pitch, width = block.slot_bytes // heads, copy.rows * block.width * item
+                    for head in range(heads):
+                        source, target = (block.address(slot) + head * pitch for slot in (copy.source, copy.target))
+                        self._cuda.memcpy_dtod_async(target, source, width, self._stream)
+                self._runs.copied(copy)
+            self._stream.synchronize()
 
-    def clear(self, slot: int) -> None:
+    def clear(self, pages: Sequence[int]) -> None:
         with self._current():
             for block in self._cache:
-                self._cuda.memset_d8_async(block.address(slot), 0, block.slot_bytes, self._stream)
+                for slot in pages:
+                    self._cuda.memset_d8_async(block.address(slot), 0, block.slot_bytes, self._stream)
             self._stream.synchronize()
 
     def close(self) -> None:
@@ -108,34 +119,28 @@ class TensorRTRunner:
             self._cache.clear()
         self._primary.detach()
 
-    def _step(
-        self,
-        first: int,
-        tokens: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        kv: int,
-    ) -> NDArray[np.float32]:
-        """One run over `tokens` i64 [batch, n] of the slots from `first`; f32 [batch, vocab] of each row's last one."""
-        batch, count = tokens.shape
-        profile, kv = select_profile(self._config, batch, count, kv)
+    def _step(self, run: SlotRun) -> NDArray[np.float32]:
+        """One run; f32 [batch, vocab] of each row's last token."""
+        batch, count = run.tokens.shape
+        profile, kv = select_profile(self._config, batch, count, run.kv)
         context = self._contexts[profile]
         inputs = {
-            names.INPUT_IDS: tokens,
-            names.POSITION_IDS: positions,
+            names.INPUT_IDS: run.tokens,
+            names.POSITION_IDS: run.positions[:, np.newaxis] + np.arange(count),
             names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
         }
         if self._config.sequence_lengths:
-            inputs[names.SEQUENCE_LENGTHS] = lengths
+            inputs[names.SEQUENCE_LENGTHS] = run.lengths
         with self._current():
-            self._set_shapes(context, first, batch, count, kv)
+            self._set_shapes(context, run.first, batch, count, kv)
             for name, values in inputs.items():
                 host = self._host_inputs[name][: values.size]
                 host[:] = values.reshape(-1)
                 self._cuda.memcpy_htod_async(self._inputs[name], host, self._stream)
             if not context.execution.execute_async_v3(self._stream.handle):
                 raise RuntimeError(f"TensorRT did not run a batch of {batch} with {count} tokens and {kv} positions")
-            logits: NDArray[np.float32] = self._host_logits[:batch]
+            place = self._config.cache.slots + run.first if count > 1 else 0
+            logits: NDArray[np.float32] = self._host_logits[place : place + batch]
             self._cuda.memcpy_dtoh_async(logits, self._logits, self._stream)
             self._stream.synchronize()
         return logits
@@ -189,12 +194,15 @@ class TensorRTRunner:
         sizes = {names.INPUT_IDS: most, names.POSITION_IDS: most, names.LOGITS_POSITIONS: cache.slots}
         if config.sequence_lengths:
             sizes[names.SEQUENCE_LENGTHS] = cache.slots
+        self._runs = SlotRuns(cache.slots, cache.capacity)
+        self._item_bytes = _ITEM_BYTES[backend.dtype]
         self._host_inputs = {name: cuda.pagelocked_empty((size,), np.int64) for name, size in sizes.items()}
         self._inputs = {name: cuda.mem_alloc(size * 8) for name, size in sizes.items()}
         self._inputs[names.CACHE_POSITIONS] = cuda.mem_alloc(cache.capacity * 8)
         cuda.memcpy_htod(self._inputs[names.CACHE_POSITIONS], np.arange(cache.capacity, dtype=np.int64))
-        self._host_logits = cuda.pagelocked_empty((cache.slots, config.vocab_size), np.float32)
-        self._logits = cuda.mem_alloc(self._host_logits.nbytes)
+        # Rows of one token first, then one for a chunk of each slot's: a step has both.
+        self._host_logits = cuda.pagelocked_empty((2 * cache.slots, config.vocab_size), np.float32)
+        self._logits = cuda.mem_alloc(self._host_logits.nbytes // 2)
         for context in self._contexts:
             for name, memory in (*self._inputs.items(), (names.LOGITS, self._logits)):
                 _accepted(context.execution.set_tensor_address(name, int(memory)), name, int(memory))

@@ -1,0 +1,115 @@
+"""Who waits: by priority, within one by deadline, and never for ever."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .config import Level
+from .errors import Unavailable
+from .sequence import Sequence, Status
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One level's. An entry whose sequence does not wait any more is skipped when it is met."""
+
+    level: Level
+    resumed: list[tuple[int, Sequence]] = field(default_factory=list)
+    """Preempted ones, by arrival: before all others."""
+    urgent: list[tuple[float, int, Sequence]] = field(default_factory=list)
+    """By deadline."""
+    oldest: list[tuple[int, Sequence]] = field(default_factory=list)
+    """By arrival."""
+    count: int = 0
+    """Of those that were never started."""
+    preempted: int = 0
+
+
+class WaitingQueue:
+    """`levels` by priority from 1, the most urgent, on."""
+
+    def __init__(self, levels: tuple[Level, ...], patience: float) -> None:
+        """One who has waited `patience` seconds is overdue."""
+        self._levels = [_Waiting(level) for level in levels]
+        self._patience = patience
+        self._order = 0
+
+    def __len__(self) -> int:
+        return sum(waiting.count + waiting.preempted for waiting in self._levels)
+
+    def counts(self) -> list[int]:
+        """How many wait, by level."""
+        return [waiting.count + waiting.preempted for waiting in self._levels]
+
+    def __iter__(self) -> Iterator[Sequence]:
+        for waiting in self._levels:
+            yield from dict.fromkeys(s for _, s in waiting.oldest if s.status is Status.WAITING)
+
+    def add(self, sequence: Sequence, *, unlimited: bool = False) -> None:
+        """Raises Unavailable if its level is full, unless `unlimited`. Its deadline
+        becomes the earlier of its own and its level's."""
+        waiting = self._levels[sequence.priority - 1]
+        if waiting.count >= waiting.level.limit and not unlimited:
+            raise Unavailable(
+                f"{waiting.count} requests of priority {sequence.priority} wait already, which is the most that may."
+            )
+        self._order += 1
+        sequence.order = self._order
+        sequence.deadline = min(sequence.deadline, sequence.arrival + waiting.level.timeout)
+        heapq.heappush(waiting.urgent, (sequence.deadline, sequence.order, sequence))
+        heapq.heappush(waiting.oldest, (sequence.order, sequence))
+        waiting.count += 1
+
+    def put_back(self, sequence: Sequence) -> None:
+        """A sequence that ran and was preempted: it waits before those of its level that never did."""
+        waiting = self._levels[sequence.priority - 1]
+        heapq.heappush(waiting.resumed, (sequence.order, sequence))
+        heapq.heappush(waiting.oldest, (sequence.order, sequence))
+        waiting.preempted += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        """It starts, or is over; its status must not be WAITING from now on."""
+        waiting = self._levels[sequence.priority - 1]
+        if sequence.started is None:
+            waiting.count -= 1
+        else:
+            waiting.preempted -= 1
+
+    def next(self) -> Sequence | None:
+        """The most urgent one."""
+        for waiting in self._levels:
+            while waiting.resumed and waiting.resumed[0][-1].status is not Status.WAITING:
+                heapq.heappop(waiting.resumed)
+            if waiting.resumed:
+                return waiting.resumed[0][-1]
+            while waiting.urgent and waiting.urgent[0][-1].status is not Status.WAITING:
+                heapq.heappop(waiting.urgent)
+            if waiting.urgent:
+                return waiting.urgent[0][-1]
+        return None
+
+    def overdue(self, now: float) -> Sequence | None:
+        """The one that has waited longest, whatever its priority, if that is longer than the queue's patience."""
+        first: Sequence | None = None
+        for waiting in self._levels:
+            heap = waiting.oldest
+            while heap and heap[0][-1].status is not Status.WAITING:
+                heapq.heappop(heap)
+            if heap and (first is None or heap[0][0] < first.order):
+                first = heap[0][-1]
+        return first if first is not None and now - first.arrival > self._patience else None
+
+    def expired(self, now: float) -> list[Sequence]:
+        """Those whose deadline has passed before they were started; they are still in the queue."""
+        late = []
+        for waiting in self._levels:
+            heap = waiting.urgent
+            while heap and (heap[0][-1].status is not Status.WAITING or heap[0][-1].started is not None):
+                heapq.heappop(heap)
+            while heap and heap[0][0] < now:
+                sequence = heapq.heappop(heap)[-1]
+                if sequence.status is Status.WAITING and sequence.started is None:
+                    late.append(sequence)
+        return late
