@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trtbuild.serving.pages import PageCache
+from trtbuild.serving.cache import KVCache, Table
 
 LONGEST = 32_768
 KINDS = ((0.6, 400, 250), (0.3, 3_000, 200), (0.1, 12_000, 600))
@@ -48,32 +48,37 @@ def simulate(page_size: int, *, context: int, requests: int, random: random_modu
     for _, prompt, answer in random.choices(KINDS, [share for share, _, _ in KINDS], k=requests):
         asked = min(length(prompt), LONGEST - 1)
         waiting.append((asked, min(length(answer), LONGEST - asked)))
-    cache = PageCache(2 * context // page_size, page_size)
-    running: dict[int, tuple[int, int]] = {}  # sequence: tokens left, its whole length
+    cache = KVCache(2 * context // page_size, page_size, reuse=False)
+    running: dict[int, tuple[Table, int, int]] = {}  # table, tokens left, its whole length
     promised = 0
-    filled = reserved = rows = steps = 0
+    number = filled = reserved = rows = steps = 0
     while waiting or running:
         while waiting and promised + sum(waiting[0]) <= context:
             prompt, answer = waiting.popleft()
-            sequence = cache.open()
-            cache.extend(sequence, prompt)
-            running[sequence] = answer, prompt + answer
+            table = Table([0] * prompt)
+            cache.open(table, 0.0)
+            table.length = prompt
+            running[number] = table, answer, prompt + answer
+            number += 1
             promised += prompt + answer
         if not waiting:
             break  # the cache runs empty: no mixed workload any more
-        for sequence, (left, whole) in list(running.items()):
-            cache.extend(sequence, 1)
+        for key, (table, left, whole) in list(running.items()):
+            if table.length == table.room:
+                cache.extend(table, 0.0)
+            table.length += 1
+            table.tokens.append(0)
             if left > 1:
-                running[sequence] = left - 1, whole
+                running[key] = table, left - 1, whole
             else:
-                cache.close(sequence)
-                del running[sequence]
+                cache.close(table, 0.0, 1)
+                del running[key]
                 promised -= whole
-        filled += cache.used_positions
-        reserved += (cache.pages - cache.free_pages) * page_size
+        filled += sum(table.length for table, _, _ in running.values())
+        reserved += cache.used * page_size
         rows += len(running)
         steps += 1
-    cache.check()
+    cache.check([table for table, _, _ in running.values()])
     return Result(1 - filled / reserved, 1 - filled / (rows * LONGEST), filled / rows, rows / steps)
 
 

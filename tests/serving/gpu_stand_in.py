@@ -87,6 +87,10 @@ class Cuda:
         assert self.depth == 1
         ctypes.memset(target, value, size)
 
+    def memcpy_dtod_async(self, target: int, source: int, size: int, stream: Any) -> None:
+        assert self.depth == 1
+        ctypes.memmove(target, source, size)
+
     def memcpy_htod(self, target: Memory, source: np.ndarray) -> None:
         assert self.depth == 1 and source.flags.c_contiguous
         ctypes.memmove(int(target), source.ctypes.data, source.nbytes)

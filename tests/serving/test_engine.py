@@ -15,7 +15,7 @@ from tests.serving.stepping import prefill
 from trtbuild.serving.cache import Copy
 from trtbuild.serving.config import Level
 from trtbuild.serving.engine import Engine
-from trtbuild.serving.errors import RequestError, Unavailable
+from trtbuild.serving.errors import RequestError
 from trtbuild.serving.generation import Output
 from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
@@ -192,13 +192,13 @@ def test_cancelling_frees_the_slot_in_every_state(open_tiny: OpenTiny) -> None:
 def test_one_more_than_may_wait_is_refused(open_tiny: OpenTiny) -> None:
     levels = (Level(1, 30.0), Level(2, 30.0))
     with running(open_tiny(), levels=levels, default_priority=2) as (engine, _):
-        with engine._changed:  # nothing starts while they are queued
-            answers = [ask(engine, [1] * 30, max_tokens=30) for _ in range(2)]
-            with pytest.raises(Unavailable, match="The model is full: 2 requests of priority 2 wait already.* again"):
-                ask(engine, [1])
-            urgent = Answer()
+        urgent = Answer()
+        with engine._mail:  # they all arrive before the next step
+            answers = [ask(engine, [1] * 30, max_tokens=30) for _ in range(4)]
             engine.submit([1], SamplingParams(max_tokens=1), urgent.take, priority=1)
-        assert all(answer.wait().reason == "length" for answer in (*answers, urgent))
+        assert [answer.wait().reason for answer in answers] == ["length", "length", "refused", "refused"]
+        assert answers[2].error.startswith("The model is full: 2 requests of priority 2 wait already")
+        assert urgent.wait().reason == "length"
         assert ask(engine, [1], max_tokens=2).wait().reason == "length"
 
 

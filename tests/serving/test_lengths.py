@@ -16,9 +16,9 @@ from tests.graph.harness import write_graph
 from tests.serving.conftest import config
 from tests.serving.gpu_stand_in import Cuda, TensorRT
 from tests.serving.length_decoder import CAPACITY, CHUNK, SLOTS, VOCAB, LengthDecoder
+from tests.serving.stepping import decode, prefill
 from tests.serving.test_engine import TOKENIZER, Answer, ask, running
 from trtbuild.graph.facts import read_facts
-from tests.serving.stepping import decode, prefill
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
 from trtbuild.serving.engine import Engine
 from trtbuild.serving.errors import BackendError
@@ -91,24 +91,25 @@ def test_without_recomputing_the_tokens_differ_from_where_the_bound_was_crossed(
 
 
 def test_others_decode_between_the_chunks(open_lengths: Open) -> None:
-    """The sequence of slot 1 grows from 18 to 21 tokens, which come again in chunks of 4."""
+    """A sequence grows from 18 to 21 tokens, which come again in chunks of 4."""
     decoder = LengthDecoder()
     runner = Watched(open_lengths(decoder))
     engine = Engine(decoder.config(), runner, TokenBytes(TOKENIZER), print)
     answers = [Answer(), Answer()]
-    for answer, length, tokens in zip(answers, (24, 18), (30, 6), strict=True):
-        engine.submit(prompt(length), SamplingParams(max_tokens=tokens), answer.take)
+    for answer, each, tokens in zip(answers, (prompt(24), prompt(18, seed=1)), (30, 6), strict=True):
+        engine.submit(each, SamplingParams(max_tokens=tokens), answer.take)
     engine.start()
     for answer in answers:
         answer.wait()
     engine.stop(10)
-    again = next(i for i, step in enumerate(runner.steps) if (1, 0, 4, 21) in step)
-    chunks = [(1, start, min(4, 21 - start), 21) for start in range(0, 21, 4)]
+    again = next(i for i, step in enumerate(runner.steps) if any(row[1:] == (0, 4, 21) for row in step))
+    chunks = [(start, min(4, 21 - start), 21) for start in range(0, 21, 4)]
     steps = runner.steps[again : again + len(chunks)]
-    assert [[row for row in step if row[0] == 1] for step in steps] == [[chunk] for chunk in chunks]
+    assert [[row[1:] for row in step if row[0] != 0] for step in steps] == [[chunk] for chunk in chunks]
     # A token of the other sequence in every one of them.
     assert [[row[2] for row in step if row[0] == 0] for step in steps] == [[1]] * len(chunks)
-    assert [answer.tokens for answer in answers] == [decoder.greedy(prompt(24), 30), decoder.greedy(prompt(18), 6)]
+    expected = [decoder.greedy(prompt(24), 30), decoder.greedy(prompt(18, seed=1), 6)]
+    assert [answer.tokens for answer in answers] == expected
     assert [len(output.token_ids) for output in answers[1].outputs if output.text] == [1] * 6
 
 

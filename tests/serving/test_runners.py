@@ -68,7 +68,7 @@ def test_rows_without_work_do_no_harm(open_tiny: OpenTiny) -> None:
     for slot in (0, 1, 3):
         prefill(runner, slot, prompt[:8], 0, 14)
     for position in range(8, 12):
-        decode(runner, {slot: (prompt[position], position) for slot in (0, 3)})
+        decode(runner, dict.fromkeys((0, 3), (prompt[position], position)))
     for slot, start in ((1, 8), (0, 12), (3, 12)):
         got = prefill(runner, slot, prompt[start:], start, 14)
         np.testing.assert_allclose(got, alone(open_tiny(), prompt), atol=1e-4)

@@ -1,178 +1,284 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving.conftest import byte_level_tokenizer
-from trtbuild.serving.cache import SlotCache
-from trtbuild.serving.sampling import Sampler, SamplingParams
-from trtbuild.serving.scheduler import Decode, Prefill, Scheduler
+from trtbuild.serving.cache import KVCache
+from trtbuild.serving.config import Level
+from trtbuild.serving.errors import Unavailable
+from trtbuild.serving.scheduler import Plan, Policy, Scheduler
 from trtbuild.serving.sequence import Sequence, Status
-from trtbuild.serving.text import Detokenizer, TokenBytes
 
-TOKEN_BYTES = TokenBytes(byte_level_tokenizer())
-
-
-def sequence(tokens: int) -> Sequence:
-    prompt = np.zeros(tokens, np.int64)
-    return Sequence(prompt, 100, Sampler(SamplingParams()), Detokenizer(TOKEN_BYTES), lambda output: None)
+LEVELS = (Level(8, 10.0), Level(8, 100.0), Level(8, 1000.0))
+POLICY = Policy(batch=2, prefill=32, tokens=64, levels=LEVELS, least_prefill=4, mixes=True)
+SLOT = 128
 
 
-def make(
-    *, slots: int = 2, capacity: int = 100, chunk: int = 4, waiting: int = 8, recompute_past: int | None = None
-) -> tuple[Scheduler, SlotCache]:
-    cache = SlotCache(slots, capacity)
-    return Scheduler(cache, prefill_chunk=chunk, max_waiting=waiting, recompute_past=recompute_past), cache
+def make(pages: int = 2, page_size: int = SLOT, reuse: bool = True, **changes: Any) -> Scheduler:
+    return Scheduler(KVCache(pages, page_size, reuse=reuse), replace(POLICY, **changes))
 
 
-def steps(scheduler: Scheduler, count: int) -> Iterator[str]:
-    """Run `count` steps, each written as "slot:start-stop" for a prefill and "slot,slot" for a decode."""
-    for _ in range(count):
-        step = scheduler.schedule()
-        if step is None:
-            yield "idle"
-            continue
-        scheduler.commit(step)
-        if isinstance(step, Prefill):
-            yield f"{step.sequence.slot}:{step.start}-{step.stop}"
-            if step.completes_prefix:
-                scheduler.append(step.sequence, 0)
-        else:
-            yield ",".join(str(s.slot) for s in step.sequences)
-            for s in step.sequences:
-                scheduler.append(s, 0)
+def sequence(tokens: int | list[int], limit: int = 100, **fields: Any) -> Sequence:
+    """Prompts given by their length begin with different tokens."""
+    if isinstance(tokens, int):
+        sequence.seed = getattr(sequence, "seed", 0) + 1  # type: ignore[attr-defined]
+        tokens = [sequence.seed, *range(tokens - 1)]  # type: ignore[attr-defined]
+    return Sequence(tokens, limit, **fields)
 
 
-def test_a_long_prompt_alternates_with_decoding() -> None:
-    scheduler, cache = make()
+def step(scheduler: Scheduler, now: float = 0.0, seconds: float = 0.0) -> Plan | None:
+    """Plan, run and commit a step; every complete row gets token 7."""
+    plan = scheduler.plan(now)
+    scheduler.check()
+    if plan is not None:
+        complete = [row.sequence for row in plan.rows if row.completes]
+        scheduler.commit(plan, now + seconds)
+        for each in complete:
+            scheduler.append(each, 7)
+            if each.remaining <= 0:
+                scheduler.finish(each)
+        scheduler.check()
+    return plan
+
+
+def rows(plan: Plan | None) -> list[tuple[int, int, int]]:
+    """(order of arrival, start, tokens) of each row."""
+    assert plan is not None
+    return [(row.sequence.order, row.start, row.size) for row in plan.rows]
+
+
+def test_a_long_prompt_goes_beside_the_answers_in_chunks() -> None:
+    scheduler = make()
     scheduler.add(sequence(3))
-    scheduler.add(sequence(10))
-    assert list(steps(scheduler, 7)) == ["0:0-3", "0", "1:0-4", "0", "1:4-8", "0", "1:8-10"]
-    assert list(steps(scheduler, 2)) == ["0,1", "0,1"]
-    assert [cache.length(0), cache.length(1)] == [3 + 5, 10 + 2]
+    scheduler.add(sequence(70))
+    assert rows(step(scheduler)) == [(1, 0, 3), (2, 0, 29)]
+    assert rows(step(scheduler)) == [(2, 29, 32), (1, 3, 1)]
+    assert rows(step(scheduler)) == [(2, 61, 9), (1, 4, 1)]
+    assert rows(step(scheduler)) == [(1, 5, 1), (2, 70, 1)]
 
 
-def test_short_prompts_share_the_place_of_a_chunk() -> None:
-    scheduler, _ = make(slots=4)
-    for tokens in (1, 2, 2, 2):
-        scheduler.add(sequence(tokens))
-    # Nothing decodes at first, so nobody waits for the first prompt; then 2 and 2 tokens fit a chunk of 4 with its 1.
-    assert list(steps(scheduler, 6)) == ["0:0-1", "1:0-2", "0,1", "2:0-2", "3:0-2", "0,1,2,3"]
+def test_a_crumb_of_a_prompt_waits_for_the_next_step() -> None:
+    scheduler = make()
+    scheduler.add(sequence(29))
+    scheduler.add(sequence(70))
+    assert rows(step(scheduler)) == [(1, 0, 29)]  # 3 are left, and 4 are the least
+    assert rows(step(scheduler)) == [(2, 0, 32), (1, 29, 1)]
 
 
-def test_slots_go_in_order_of_arrival() -> None:
-    scheduler, cache = make(slots=2)
-    first, second, third, fourth = (sequence(1) for _ in range(4))
-    for s in (first, second, third, fourth):
-        scheduler.add(s)
-    list(steps(scheduler, 3))
-    assert [s.status for s in (first, second, third, fourth)] == [Status.DECODE] * 2 + [Status.WAITING] * 2
-    scheduler.finish(third)  # cancelled while waiting
-    scheduler.finish(second)
-    list(steps(scheduler, 1))
-    assert (second.slot, fourth.slot, fourth.status) == (-1, 1, Status.DECODE)
-    assert list(scheduler.sequences()) == [first, fourth]
-    for s in (first, fourth):
-        scheduler.finish(s)
-    assert scheduler.is_idle and cache.free_slots == 2 and list(steps(scheduler, 1)) == ["idle"]
+def test_the_most_urgent_is_next_and_within_a_priority_the_earliest_deadline() -> None:
+    scheduler = make(pages=1, batch=1)
+    first = sequence(2, limit=1, priority=1)
+    for each in (
+        first,
+        sequence(2, limit=1, priority=3),
+        sequence(2, limit=1, priority=2),
+        sequence(2, limit=1, priority=2, deadline=5.0),
+    ):
+        scheduler.add(each)
+    ran = [rows(step(scheduler))[0][0] for _ in range(4)]
+    assert ran == [1, 4, 3, 2] and step(scheduler) is None and scheduler.is_idle
 
 
-def test_waiting_is_bounded_beyond_the_free_slots() -> None:
-    scheduler, _ = make(slots=2, waiting=1)
-    for _ in range(3):
-        assert scheduler.has_room
-        scheduler.add(sequence(1))
-    assert not scheduler.has_room
-    with pytest.raises(OverflowError, match="3 sequences wait already"):
-        scheduler.add(sequence(1))
-    scheduler.schedule()
-    assert not scheduler.has_room  # two of them have the slots now, and one place is taken
+def test_more_than_may_wait_are_refused_by_priority() -> None:
+    scheduler = make()
+    for _ in range(8):
+        scheduler.add(sequence(2, priority=3))
+    with pytest.raises(Unavailable, match="8 requests of priority 3 wait already"):
+        scheduler.add(sequence(2, priority=3))
+    scheduler.add(sequence(2, priority=1))
+    step(scheduler)
+    scheduler.add(sequence(2, priority=3))  # one of the eight runs
 
 
-def test_a_sequence_that_grows_past_the_bound_is_prefilled_anew_beside_the_others() -> None:
-    scheduler, cache = make(recompute_past=6)
-    beside, grows = sequence(7), sequence(5)
-    scheduler.add(beside)
-    scheduler.add(grows)
-    assert list(steps(scheduler, 6)) == ["0:0-4", "0:4-7", "0", "1:0-4", "0", "1:4-5"]
-    # This step fills the sixth position of slot 1, and the token chosen after it is its seventh.
-    assert list(steps(scheduler, 1)) == ["0,1"]
-    assert (grows.slot, grows.status, len(grows.output), cache.length(1)) == (1, Status.PREFILL, 2, 0)
-    assert list(steps(scheduler, 5)) == ["1:0-4", "0", "1:4-7", "0,1", "0,1"]
-    assert (len(grows.output), cache.length(1)) == (5, 9)
+def test_who_is_not_started_in_time_is_told() -> None:
+    scheduler = make(pages=1, batch=1)
+    running, short, long = sequence(2), sequence(2, deadline=3.0), sequence(2, priority=1)
+    scheduler.add(running)
+    step(scheduler, now=1.0)
+    scheduler.add(short)
+    assert scheduler.expire(2.9) == []
+    assert scheduler.expire(3.1) == [short] and short.status is Status.FINISHED
+    long.arrival = 4.0
+    scheduler.add(long)
+    assert long.deadline == 14.0  # its level's timeout
+    assert scheduler.expire(1000.0) == [long]  # a clock that jumps ends the wait, and not what runs
+    assert running.status is Status.RUNNING and scheduler.expire(-5.0) == []
+    assert rows(step(scheduler, now=-5.0)) == [(1, 2, 1)]
 
 
-def test_what_is_longer_from_the_start_is_never_prefilled_anew() -> None:
-    scheduler, _ = make(slots=2, chunk=8, recompute_past=6)
-    scheduler.add(sequence(7))
-    assert list(steps(scheduler, 5)) == ["0:0-7", "0", "0", "0", "0"]
-    scheduler.add(sequence(6))  # its first token is its seventh
-    assert list(steps(scheduler, 4)) == ["1:0-6", "0", "1:0-7", "0,1"]
+def test_the_more_urgent_takes_the_place_of_the_less_urgent() -> None:
+    scheduler = make(reuse=False)
+    low = [sequence(20, priority=3), sequence(30, priority=3)]
+    for each in low:
+        scheduler.add(each)
+    step(scheduler), step(scheduler)
+    scheduler.add(sequence(10, priority=1))
+    assert rows(step(scheduler)) == [(3, 0, 10), (2, 30, 1)]  # the shorter one is cheaper to compute again
+    assert low[0].status is Status.WAITING and scheduler.preemptions == 1
+    while step(scheduler):
+        pass
+    assert all(each.generated == 100 for each in low) and scheduler.cache.available == 2
 
 
-def test_a_sequence_that_ends_where_it_would_be_prefilled_anew_is_over() -> None:
-    scheduler, cache = make(recompute_past=4)
-    last = sequence(4)
-    scheduler.add(last)
-    assert list(steps(scheduler, 1)) == ["0:0-4"]
-    scheduler.finish(last)
-    assert scheduler.is_idle and cache.free_slots == 2 and last.status is Status.FINISHED
+def test_a_place_that_falls_free_at_once_is_waited_for() -> None:
+    scheduler = make(pages=1, batch=1, reuse=False)
+    low = sequence(32, limit=6, priority=3)
+    scheduler.add(low)
+    step(scheduler, now=0.0, seconds=3.2)
+    for i in range(3):
+        step(scheduler, now=4.0 + i, seconds=0.1)
+    scheduler.add(sequence(2, priority=1))
+    # Two tokens are left: 0.2 s, and computing it again would take 3.5 s.
+    assert rows(step(scheduler, now=8.0, seconds=0.1)) == [(1, 35, 1)]
+    assert rows(step(scheduler, now=8.1, seconds=0.1)) == [(1, 36, 1)]
+    assert rows(step(scheduler, now=8.2, seconds=0.1)) == [(2, 0, 2)] and scheduler.preemptions == 0
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=12),
-    st.integers(1, 6),
-    st.none() | st.integers(1, 35),
-)
-def test_everybody_is_served_whole_and_decoding_never_pauses_for_long(
-    work: list[tuple[int, int]], chunk: int, bound: int | None
-) -> None:
-    scheduler, cache = make(slots=3, chunk=chunk, waiting=20, recompute_past=bound)
-    wanted = {}
-    for prompt, answer in work:
-        s = sequence(prompt)
-        wanted[s] = answer
-        scheduler.add(s)
-    prefilled = dict.fromkeys(wanted, 0)
-    admitted: list[Sequence] = []
-    restarted: list[Sequence] = []
-    since_decode = 0
-    while (step := scheduler.schedule()) is not None:
-        for s in wanted:
-            if s.slot >= 0 and s not in admitted:
-                admitted.append(s)
-        if isinstance(step, Prefill):
-            assert step.start == prefilled[step.sequence] == cache.length(step.sequence.slot)
-            assert 0 < step.stop - step.start <= chunk
-            prefilled[step.sequence] = step.stop
-            decoding = any(s.status is Status.DECODE for s in wanted)
-            since_decode = since_decode + step.stop - step.start if decoding else 0
-            assert since_decode <= chunk
-        else:
-            assert isinstance(step, Decode)
-            assert [s.slot for s in step.sequences] == sorted(s.slot for s in step.sequences)
-            assert set(step.sequences) == {s for s in wanted if s.status is Status.DECODE}
-            since_decode = 0
-        scheduler.commit(step)
-        ready = [step.sequence] if isinstance(step, Prefill) else step.sequences
-        for s in ready:
-            if s.status is Status.DECODE:
-                scheduler.append(s, 0)
-                if len(s.output) == wanted[s]:
-                    scheduler.finish(s)
-                elif s.status is Status.PREFILL:
-                    assert len(s.prompt) + len(s.output) == len(s.prefix) == (bound or 0) + 1
-                    restarted.append(s)
-                    prefilled[s] = 0
-    assert admitted == list(wanted)
-    assert all(len(s.output) == answer for s, answer in wanted.items())
-    # Those that begin within the bound and take another token after the one that brings them past it.
-    assert len(restarted) == len(set(restarted))
-    assert set(restarted) == {s for s in wanted if bound and len(s.prompt) <= bound < len(s.prompt) + wanted[s] - 1}
-    for s in wanted:
-        assert prefilled[s] == len(s.prompt) or prefilled[s] == (bound or 0) + 1
-    assert cache.free_slots == 3
+def test_what_was_preempted_goes_on_from_what_is_left_in_the_cache() -> None:
+    scheduler = make(pages=12, page_size=16, batch=1)
+    low = sequence(40, priority=3)
+    scheduler.add(low)
+    for _ in range(9):
+        step(scheduler)
+    assert len(low.tokens) == 40 + 8  # 32, 8 and 7 tokens in the cache
+    scheduler.add(sequence(8, limit=1, priority=1))
+    step(scheduler)
+    assert low.status is Status.WAITING
+    assert rows(step(scheduler))[0] == (1, 32, 16)
+
+
+def test_one_that_waited_too_long_is_started_out_of_turn_and_stays() -> None:
+    scheduler = make(pages=1, batch=1, patience=30.0)
+    low = sequence(2, limit=3, priority=3)
+    scheduler.add(low)
+    now = 0.0
+    while low.started is None:
+        scheduler.add(sequence(2, limit=3, priority=1, arrival=now))
+        assert now < 60, "it starves"
+        for _ in range(3):
+            now += 1.0
+            step(scheduler, now)
+    assert 30 < low.started < 35
+    scheduler.add(sequence(2, limit=3, priority=1, arrival=now))
+    while low.status is Status.RUNNING:
+        step(scheduler, now)
+    assert low.generated == 3 and low.preemptions == 0
+
+
+def test_the_budget_halves_over_the_objective_and_grows_back() -> None:
+    scheduler = make(pages=4, page_size=4096, batch=4, prefill=512, tokens=600, itl_objective=0.1, least_prefill=16)
+    scheduler.add(sequence(4, limit=100_000))
+    step(scheduler)
+    scheduler.add(sequence(4000))
+    taken = []
+    now = 0.0
+    for _ in range(6):
+        plan = scheduler.plan(now)
+        assert plan is not None
+        taken.append(plan.prefill)
+        now += 0.001 * (plan.prefill + 1)  # a millisecond for each token
+        scheduler.commit(plan, now)
+        for row in [row for row in plan.rows if row.completes]:
+            scheduler.append(row.sequence, 7)
+    assert taken == [512, 256, 128, 64, 64, 64]
+    for _ in range(16):
+        step(scheduler, now)
+    assert scheduler.budget.tokens == 64 + (512 - 16) // 16
+
+
+def test_in_the_native_form_an_answer_waits_for_a_more_urgent_prompt_but_not_for_long() -> None:
+    scheduler = make(pages=2, mixes=False, itl_objective=0.1, prefill=8)
+    scheduler.add(sequence(4, priority=2))
+    step(scheduler)
+    scheduler.add(sequence(120, priority=1, arrival=0.0))
+    assert rows(step(scheduler, now=0.1)) == [(2, 0, 8)]
+    assert rows(step(scheduler, now=0.3)) == [(2, 8, 8)]
+    assert rows(step(scheduler, now=0.5)) == [(2, 16, 8), (1, 4, 1)]  # 0.4 s: two objectives for its priority
+    scheduler = make(pages=2, mixes=False, itl_objective=0.1, prefill=8)
+    scheduler.add(sequence(4))
+    step(scheduler)
+    scheduler.add(sequence(60))
+    assert rows(step(scheduler)) == [(2, 0, 8), (1, 4, 1)]  # of one priority, neither waits
+
+
+def test_without_pages_the_newest_gives_way() -> None:
+    scheduler = make(pages=4, page_size=16, batch=4, reuse=False)
+    old, new = sequence(30), sequence(30)
+    scheduler.add(old), scheduler.add(new)
+    for _ in range(5):
+        step(scheduler)
+    assert (old.status, new.status) == (Status.RUNNING, Status.WAITING)
+    assert scheduler.preemptions == 1
+
+
+def test_keys_for_another_length_are_computed_again_and_not_shared() -> None:
+    scheduler = make(pages=8, page_size=16, recompute_past=34)
+    prompt = list(range(33))
+    first = sequence(list(prompt), limit=5)
+    scheduler.add(first)
+    assert rows(step(scheduler)) == [(1, 0, 32)]
+    assert [rows(step(scheduler)) for _ in range(2)] == [[(1, 32, 1)], [(1, 33, 1)]]
+    assert first.table.length == 0 and len(first.tokens) == 35
+    assert rows(step(scheduler)) == [(1, 0, 32)]  # nothing of the shorter kind fits
+    other = sequence(list(prompt), limit=1)
+    scheduler.add(other)
+    step(scheduler)
+    assert other.cached == 32  # but a shorter one finds it
+
+
+def test_a_failed_sequence_leaves_nothing_to_be_found() -> None:
+    scheduler = make(pages=8, page_size=16)
+    prompt = list(range(40))
+    first = sequence(list(prompt))
+    scheduler.add(first)
+    step(scheduler)
+    assert scheduler.fail(first) == [0, 1, 2]
+    scheduler.check()
+    second = sequence(list(prompt))
+    scheduler.add(second)
+    assert rows(step(scheduler)) == [(2, 0, 32)] and second.cached == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_comes_everything_ends_and_the_books_are_right(data: st.DataObject) -> None:
+    """Random arrivals of every priority, cancellations, failures and a clock that jumps, over slots or pages."""
+    paged = data.draw(st.booleans())
+    pages, size = (data.draw(st.integers(8, 20)), 16) if paged else (data.draw(st.integers(1, 4)), SLOT)
+    scheduler = make(pages, size, batch=data.draw(st.integers(1, 5)), mixes=paged, patience=5.0)
+    generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    alive: list[Sequence] = []
+    now, total = 0.0, 0
+    for tick in range(400):
+        now += float(generator.choice([0.0, 0.01, 1.0, -3.0], p=[0.3, 0.6, 0.09, 0.01]))
+        if tick < 150 and generator.random() < 0.3:
+            tokens = generator.integers(0, 3, generator.integers(1, 100)).tolist()
+            each = sequence(tokens, int(generator.integers(1, 20)), priority=int(generator.integers(1, 4)), arrival=now)
+            try:
+                scheduler.add(each)
+                alive.append(each)
+                total += 1
+            except Unavailable:
+                pass
+        scheduler.expire(now)
+        if alive and generator.random() < 0.05:
+            scheduler.finish(alive[generator.integers(len(alive))])
+        if scheduler.running and generator.random() < 0.02:
+            scheduler.fail(scheduler.running[0])
+        plan = step(scheduler, now, 0.01)
+        if plan is not None:
+            assert plan.prefill <= POLICY.prefill and len({id(row.sequence) for row in plan.rows}) == len(plan.rows)
+            assert sum(row.size for row in plan.rows) <= POLICY.tokens
+        alive = [each for each in alive if each.status is not Status.FINISHED]
+    for _ in range(5000):
+        if not alive:
+            break
+        step(scheduler, now, 0.01)
+        now += 0.02
+        alive = [each for each in alive if each.status is not Status.FINISHED]
+    assert not alive and scheduler.is_idle and scheduler.cache.available == pages

@@ -43,6 +43,12 @@ def test_what_is_emitted_has_no_fault(repository: Path) -> None:
     assert check_repository(repository) == []
 
 
+def levels(config: Any, count: int, default: int) -> Any:
+    """Give Triton's queue priorities."""
+    config.dynamic_batching.priority_levels, config.dynamic_batching.default_priority_level = count, default
+    return config.dynamic_batching
+
+
 @pytest.mark.parametrize(
     ("edit", "fault"),
     [
@@ -64,19 +70,19 @@ def test_what_is_emitted_has_no_fault(repository: Path) -> None:
         (lambda c: setattr(c.input[2], "data_type", pb.TYPE_INT64), "input 'max_tokens' is TYPE_INT64"),
         (lambda c: c.input[2].ClearField("dims"), "input 'max_tokens' has no dims"),
         (
-            lambda c: setattr(c.dynamic_batching, "priority_levels", 0),
+            lambda c: levels(c, 0, 2),
             "default_priority_level 2 is there without priority_levels",
         ),
         (
-            lambda c: setattr(c.dynamic_batching, "default_priority_level", 4),
+            lambda c: levels(c, 3, 4),
             "default_priority_level 4 is not between 1 and priority_levels 3",
         ),
         (
-            lambda c: setattr(c.dynamic_batching, "default_priority_level", 0),
+            lambda c: levels(c, 3, 0),
             "default_priority_level 0 is not between 1 and priority_levels 3",
         ),
         (
-            lambda c: setattr(c.dynamic_batching.priority_queue_policy[7], "max_queue_size", 1),
+            lambda c: setattr(levels(c, 3, 2).priority_queue_policy[7], "max_queue_size", 1),
             "priority_queue_policy has level 7, and priority_levels is 3",
         ),
         (lambda c: c.dynamic_batching.preferred_batch_size.append(16), "preferred_batch_size 16 is not between"),

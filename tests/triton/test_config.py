@@ -32,22 +32,8 @@ def test_inputs_and_outputs_are_the_interface() -> None:
     assert all(tensor.optional for tensor in config.input)
 
 
-def test_three_priorities_the_middle_one_by_default_each_with_a_bounded_queue() -> None:
-    batching = parsed().dynamic_batching
-    assert (batching.priority_levels, batching.default_priority_level) == (3, 2)
-    assert sorted(batching.priority_queue_policy) == [1, 2, 3]
-    for policy in (batching.default_queue_policy, *batching.priority_queue_policy.values()):
-        assert policy.timeout_action == pb.ModelQueuePolicy.REJECT
-        assert policy.allow_timeout_override
-        assert policy.max_queue_size > 0
-        assert policy.default_timeout_microseconds > 0
-    assert batching.default_queue_policy == batching.priority_queue_policy[2]
-    waits = [batching.priority_queue_policy[level].default_timeout_microseconds for level in (1, 2, 3)]
-    assert waits == sorted(waits)
-
-
-def test_without_priorities_the_queue_has_no_policy_at_all() -> None:
-    config = llm_config(serving_config(), priorities=False)
+def test_tritons_queue_knows_no_priorities_which_would_make_it_stall() -> None:
+    config = parsed()
     assert config.HasField("dynamic_batching")
     assert config.dynamic_batching == pb.ModelDynamicBatching()
 

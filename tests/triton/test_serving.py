@@ -12,7 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ import tritonclient.grpc as grpc
 
 from tests.triton.conftest import CAPACITY, MODEL, SLOTS
 from trtbuild.errors import InputError
+from trtbuild.serving.tokenizer import Tokenizer
 from trtbuild.triton.client import Sampling, only_model, ready_models, stream_generate, wait_until_ready
-from trtbuild.triton.repository import RepositorySpec, write_repository
 from trtbuild.triton.server import TritonServer
 
 pytestmark = pytest.mark.slow  # the module starts a server
@@ -97,29 +96,32 @@ def test_a_seed_repeats_a_draw(server: TritonServer) -> None:
     assert first == second != other
 
 
-@pytest.mark.parametrize("priority", [0, 1, 2, 3, 99])
-def test_a_priority_is_accepted_and_one_out_of_range_is_the_default(server: TritonServer, priority: int) -> None:
+@pytest.mark.parametrize("priority", [0, 1, 2, 3])
+def test_a_priority_is_accepted(server: TritonServer, priority: int) -> None:
     assert list(ask(server, max_tokens=2, priority=priority))[-1].finish_reason == "length"
 
 
-def raw_inputs(prompt: bytes, max_tokens: int) -> list[Any]:
+def raw_inputs(prompt: bytes, max_tokens: int, **more: int) -> list[Any]:
     text = grpc.InferInput("text_input", [1, 1], "BYTES")
     text.set_data_from_numpy(np.array([[prompt]], dtype=object))
     tokens = grpc.InferInput("max_tokens", [1, 1], "INT32")
     tokens.set_data_from_numpy(np.array([[max_tokens]], dtype=np.int32))
-    return [text, tokens]
+    inputs = [text, tokens]
+    for name, value in more.items():
+        inputs.append(grpc.InferInput(name, [1, 1], "INT32"))
+        inputs[-1].set_data_from_numpy(np.array([[value]], dtype=np.int32))
+    return inputs
 
 
 def test_high_priority_overtakes_the_queue(server: TritonServer) -> None:
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
     client = grpc.InferenceServerClient(server.grpc_url)
     client.start_stream(lambda result, error: received.put((result, error)))
-    # More than the slots, the two places in the model and the batch in its hands take: the rest is in Triton's queue.
     requests = [(f"default {number}", 2, 600) for number in range(SLOTS)]
     requests += [(f"default {number}", 2, 20) for number in range(SLOTS, 5 * SLOTS)]
     requests += [("low", 3, 2), ("high", 1, 2)]
     for name, priority, tokens in requests:
-        client.async_stream_infer(MODEL, raw_inputs(b"the", tokens), request_id=name, priority=priority)
+        client.async_stream_infer(MODEL, raw_inputs(b"the", tokens, priority=priority), request_id=name)
     order = []
     for _ in requests:
         result, error = received.get(timeout=60)
@@ -127,7 +129,7 @@ def test_high_priority_overtakes_the_queue(server: TritonServer) -> None:
         order.append(result.get_response().id)
     client.stop_stream()
     client.close()
-    assert order.index("high") < 4 * SLOTS, "sent last, it was not taken before those that queued longer"
+    assert order.index("high") < SLOTS, "sent last, it was not taken before those that queued longer"
     assert order.index("low") > 4 * SLOTS
 
 
@@ -225,37 +227,118 @@ def test_the_readme_examples_run(server: TritonServer, emitted: Path) -> None:
     assert len(result.stdout) > 10
 
 
-def stalled_bursts(server: TritonServer, bursts: int, size: int, priorities: bool, mixed: bool) -> int:
-    """How many of `bursts` of `size` requests at once took over 0.4 s. `mixed`: with two sets of inputs."""
+def test_a_burst_never_stalls(server: TritonServer) -> None:
+    """With priority levels in config.pbtxt Triton's batcher loses wake-ups, and requests lie still for 500 ms
+    (triton/config.py): in 27 of 40 bursts of 24 requests. With ours inside the model none may, and here requests have
+    priorities and sets of inputs that Triton cannot batch together."""
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    clients = [grpc.InferenceServerClient(server.grpc_url) for _ in range(size)]
+    clients = [grpc.InferenceServerClient(server.grpc_url) for _ in range(24)]
     for client in clients:
         client.start_stream(lambda result, error: received.put(error))
-    seed = grpc.InferInput("random_seed", [1, 1], "UINT64")
-    seed.set_data_from_numpy(np.array([[1]], np.uint64))
     stalled = 0
-    for _ in range(bursts):
+    for _ in range(40):
         begin = time.monotonic()
         for number, client in enumerate(clients):
-            inputs = [*raw_inputs(b"the", 1), *([seed] if mixed and number % 2 else [])]
-            client.async_stream_infer(MODEL, inputs, priority=number % 3 + 1 if priorities else 0)
-        errors = [received.get(timeout=30) for _ in clients]
-        assert errors == [None] * size
-        stalled += time.monotonic() - begin > 0.4
+            more = [{}, {"priority": 1}, {"priority": 3}, {"top_k": 1}][number % 4]
+            client.async_stream_infer(MODEL, raw_inputs(b"the", 1, **more))
+        assert [received.get(timeout=30) for _ in clients] == [None] * len(clients)
+        stalled += time.monotonic() - begin > 0.45
     for client in clients:
         client.stop_stream()
         client.close()
-    return stalled
+    assert stalled == 0
 
 
-def test_bursts_with_priorities_do_not_stall(server: TritonServer) -> None:
-    """Triton's batcher loses wake-ups with priorities (triton/config.py): requests then lie still for 500 ms."""
-    assert stalled_bursts(server, 60, SLOTS, priorities=True, mixed=False) <= 3
+def collect(server: TritonServer, inputs: list[Any], **options: Any) -> tuple[list[Any], Any]:
+    """The responses to one request until its final one, and the error if there was one."""
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client = grpc.InferenceServerClient(server.grpc_url)
+    client.start_stream(lambda result, error: received.put((result, error)))
+    client.async_stream_infer(MODEL, inputs, enable_empty_final_response=True, **options)
+    results = []
+    while True:
+        result, error = received.get(timeout=30)
+        if error is not None:
+            break
+        if result.get_response().outputs:
+            results.append(result)
+        if result.get_response().parameters["triton_final_response"].bool_param:
+            break
+    client.stop_stream()
+    client.close()
+    return results, error
 
 
-def test_without_priorities_no_burst_stalls(repository_spec: RepositorySpec, tmp_path: Path) -> None:
-    """Neither requests that Triton cannot batch together nor more of them than there are slots."""
-    write_repository(tmp_path, replace(repository_spec, priorities=False))
-    with TritonServer(tmp_path / "model_repository", timeout=60) as server:
-        assert stalled_bursts(server, 30, SLOTS, priorities=False, mixed=True) == 0
-        assert stalled_bursts(server, 15, 3 * SLOTS, priorities=False, mixed=True) == 0
+def test_several_answers_share_a_prompt(server: TritonServer, emitted: Path) -> None:
+    prompt = b"the quick brown fox jumps over the lazy dog and on"
+    tokenizer = Tokenizer(emitted / "model_repository" / MODEL / "1")
+    seeded = [grpc.InferInput("seed", [1, 1], "UINT64"), grpc.InferInput("temperature", [1, 1], "FP32")]
+    seeded[0].set_data_from_numpy(np.array([[11]], np.uint64))
+    seeded[1].set_data_from_numpy(np.array([[1.5]], np.float32))
+    results, error = collect(server, [*raw_inputs(prompt, 9, num_return_sequences=3, num_top_log_probs=2), *seeded])
+    assert error is None
+    by_index = {result.as_numpy("sequence_index").item(): result for result in results}
+    assert sorted(by_index) == [0, 1, 2]
+    alone = [c.token_ids for c in ask(server, prompt.decode(), max_tokens=9, temperature=1.5, seed=12)]
+    assert by_index[1].as_numpy("output_ids").reshape(-1).tolist() == [token for ids in alone for token in ids]
+    for index, result in by_index.items():
+        prompt_tokens, cached = (result.as_numpy(name).item() for name in ("prompt_tokens", "cached_tokens"))
+        assert prompt_tokens == len(tokenizer.encode(prompt.decode()))
+        assert cached == (prompt_tokens - 1) // 16 * 16 if index else cached >= 0
+        log_probs = result.as_numpy("output_log_probs").reshape(-1)
+        top = json.loads(result.as_numpy("top_log_probs").item())
+        assert len(log_probs) == len(top) == 9 and (log_probs <= 0).all()
+        assert all(len(each) == 2 and each[0][1] >= each[1][1] for each in top)
+
+
+def test_a_prompt_that_was_seen_is_not_computed_again(server: TritonServer) -> None:
+    prompt = "".join(chr(97 + number * number % 26) for number in range(1000))
+    cold, warm = (next(iter(ask(server, prompt, max_tokens=1))) for _ in range(2))
+    assert (cold.cached_tokens, warm.cached_tokens) == (0, 992)
+    assert cold.token_ids == warm.token_ids
+
+
+@pytest.mark.parametrize("by_triton", [False, True])
+def test_who_cannot_be_started_in_time_is_told_so(server: TritonServer, by_triton: bool) -> None:
+    busy = [ask(server, max_tokens=3000, priority=1) for _ in range(SLOTS)]
+    for answer in busy:
+        next(answer)
+    more = {} if by_triton else {"queue_timeout_ms": 100}
+    results, error = collect(server, raw_inputs(b"the", 1, **more), timeout=100_000 if by_triton else None)
+    assert results == [] and re.search(r"waited 0\.\d s and could not be started in its time", str(error))
+    for answer in busy:
+        answer.close()
+
+
+def test_a_priority_that_does_not_exist_is_refused(server: TritonServer) -> None:
+    _, error = collect(server, raw_inputs(b"the", 1, priority=4))
+    assert "priority is 4; it must be between 1, the highest, and 3." in str(error)
+
+
+def metric(server: TritonServer, name: str, **labels: str) -> float:
+    """The sum of a metric's series with these labels."""
+    with urllib.request.urlopen(f"http://{server.metrics_url}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    wanted = [f'{label}="{value}"' for label, value in {"model": MODEL, **labels}.items()]
+    found = [line for line in lines if line.startswith(name + "{") and all(each in line for each in wanted)]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+
+
+def test_metrics_count_what_clients_saw(server: TritonServer, emitted: Path) -> None:
+    names = ("trtbuild_generated_tokens_total", "trtbuild_prompt_tokens_total", "trtbuild_steps_total")
+    prompt = Tokenizer(emitted / "model_repository" / MODEL / "1").encode("the quick")
+    time.sleep(2.5)  # what came before is carried over once a second
+    before = {name: metric(server, name) for name in names}
+    ends = metric(server, "trtbuild_requests_total", outcome="length", priority="1")
+    firsts = metric(server, "trtbuild_time_to_first_token_seconds_count", priority="1")
+    gaps = metric(server, "trtbuild_inter_token_latency_seconds_bucket", priority="1", le="+Inf")
+    for _ in range(3):
+        list(ask(server, "the quick", max_tokens=7, priority=1))
+    time.sleep(2.5)
+    assert metric(server, names[0]) - before[names[0]] == 21
+    assert metric(server, names[1]) - before[names[1]] == 3 * len(prompt)
+    assert metric(server, names[2]) - before[names[2]] == 21
+    assert metric(server, "trtbuild_requests_total", outcome="length", priority="1") - ends == 3
+    assert metric(server, "trtbuild_time_to_first_token_seconds_count", priority="1") - firsts == 3
+    assert metric(server, "trtbuild_inter_token_latency_seconds_bucket", priority="1", le="+Inf") - gaps == 18
+    assert metric(server, "trtbuild_running_requests") == 0

@@ -46,7 +46,10 @@ class Engine:
         self._clock = clock
         self._end = frozenset(config.eos_token_ids)
         self.scheduler = make_scheduler(config)
-        self._changed = threading.Condition()  # guards the scheduler and the two flags
+        self._mail = threading.Condition()
+        """Guards what follows, and is held for no longer than it takes to look at it: the scheduler is the engine's
+        thread's alone, or who submits would have to wait for a moment between two steps."""
+        self._arrived: list[Generation] = []
         self._cancelled: list[Generation] = []
         self._stopping = False
         self._abandon = False
@@ -68,7 +71,8 @@ class Engine:
         """Queue a prompt of token ids for `count` answers. `emit` is called in the engine's thread and must return at
         once. `priority` 0 is the default; `timeout` is in seconds, until the first step.
 
-        Raises RequestError for a prompt that is empty or does not fit, Unavailable without room or when stopping.
+        Raises RequestError for a prompt that is empty or does not fit, Unavailable when stopping. One that there is no
+        room for ends with "refused".
         """
         self._check(prompt, params, priority)
         now = self._clock()
@@ -89,33 +93,30 @@ class Engine:
                     index=index,
                 )
             )
-        with self._changed:
+        answers[0].followers = answers[1:]
+        with self._mail:
             if self._stopping:
                 raise Unavailable("The model is shutting down.")
-            try:
-                self.scheduler.add(answers[0])
-            except Unavailable as error:
-                raise Unavailable(f"The model is full: {error} Try again later.") from error
-            answers[0].followers = answers[1:]
-            self._changed.notify_all()
+            self._arrived.append(answers[0])
+            self._mail.notify_all()
         return answers
 
     def cancel(self, sequence: Generation) -> None:
         """End a sequence before its next step; nothing happens if it is over."""
-        with self._changed:
+        with self._mail:
             sequence.cancelled = True
             self._cancelled.append(sequence)
-            self._changed.notify_all()
+            self._mail.notify_all()
 
     def stop(self, timeout: float) -> None:
         """Refuse new prompts, let the others finish for `timeout` seconds, end the rest with an error."""
-        with self._changed:
+        with self._mail:
             self._stopping = True
-            self._changed.notify_all()
+            self._mail.notify_all()
         self._thread.join(timeout)
-        with self._changed:
+        with self._mail:
             self._abandon = True
-            self._changed.notify_all()
+            self._mail.notify_all()
         self._thread.join()
 
     def _check(self, prompt: Ids[int], params: SamplingParams, priority: int) -> None:
@@ -137,35 +138,47 @@ class Engine:
         except Exception:  # a fault of this code, not of a request: nobody may be left waiting
             self._log(f"The serving loop failed and takes no more requests:\n{traceback.format_exc()}")
         finally:
-            with self._changed:
+            with self._mail:
                 self._stopping = True
-                left: list[Generation] = [_own(sequence) for sequence in self.scheduler.sequences()]
-                self._changed.notify_all()
+                left = [*map(_own, self.scheduler.sequences()), *self._arrived]
             for sequence in left:
                 self._fail(sequence, "The model stopped before the answer was complete.")
 
     def _next_plan(self) -> Plan | None:
         """Wait for work; None when there will be no more."""
         while True:
-            with self._changed:
-                if self.scheduler.is_idle:
-                    self._metrics.planned(self.scheduler)
-                self._changed.wait_for(lambda: self._stopping or not self.scheduler.is_idle)
-                now = self._clock()
-                cancelled, self._cancelled = [s for s in self._cancelled if _is_queued(s)], []
-                late = self.scheduler.expire(now)
-                plan = None if cancelled or late else self.scheduler.plan(now)
-                if self._abandon or (self._stopping and self.scheduler.is_idle and not late):
-                    return None
-            if plan is not None:
-                self._metrics.planned(self.scheduler)
-                return plan
-            for sequence in cancelled:
-                self._finish(sequence, "cancelled")
-            for sequence in map(_own, late):
+            over = self._read_mail()
+            now = self._clock()
+            for sequence in map(_own, self.scheduler.expire(now)):
                 waited = now - sequence.arrival
                 error = f"The request waited {waited:.1f} s and could not be started in its time; try again later."
                 self._finish(sequence, "timeout", error=error)
+            if over or (self._stopping and self.scheduler.is_idle and not self._arrived):
+                return None
+            plan = self.scheduler.plan(now)
+            if plan is not None:
+                self._metrics.planned(self.scheduler)
+                return plan
+
+    def _read_mail(self) -> bool:
+        """Take in what has come, waiting for it if there is nothing else to do; whether to leave everything."""
+        with self._mail:
+            if self.scheduler.is_idle and not (self._arrived or self._cancelled or self._stopping):
+                self._metrics.planned(self.scheduler)
+                self._mail.wait_for(lambda: self._arrived or self._cancelled or self._stopping)
+            arrived, self._arrived = self._arrived, []
+            cancelled, self._cancelled = self._cancelled, []
+            over = self._abandon
+        for sequence in arrived:
+            try:
+                self.scheduler.add(sequence)
+            except Unavailable as error:
+                sequence.status = Status.FINISHED
+                self._say_last(sequence, "refused", "", f"The model is full: {error} Try again later.")
+        for sequence in cancelled:
+            if _is_queued(sequence):
+                self._finish(sequence, "cancelled")
+        return over
 
     def _do(self, plan: Plan) -> None:
         try:
@@ -173,15 +186,13 @@ class Engine:
                 self._runner.copy(plan.copies)
         except Exception as error:
             self._log(f"{len(plan.copies)} pages could not be copied:\n{traceback.format_exc()}")
-            with self._changed:
-                relying = [s for s in map(_own, self.scheduler.running) if s.table.length and s.resumed == plan.began]
+            relying = [s for s in map(_own, self.scheduler.running) if s.table.length and s.resumed == plan.began]
             for sequence in relying:
                 self._fail(sequence, f"The model failed at this step: {error}")
             plan.rows = [row for row in plan.rows if row.sequence.status is Status.RUNNING]
         logits = self._run(plan)
         now = self._clock()
-        with self._changed:
-            self.scheduler.commit(plan, now)
+        self.scheduler.commit(plan, now)
         self._metrics.stepped(plan, now - plan.began)
         complete = [_own(row.sequence) for row in plan.rows if row.completes]
         for sequence, row_logits in zip(complete, logits, strict=True):
@@ -221,13 +232,12 @@ class Engine:
         if sampler.params.log_probs is not None:
             sequence.log_probs.append(sampler.log_probs(logits, token))
         self._metrics.chose(sequence, now)
-        with self._changed:
-            self.scheduler.append(sequence, token)
-            followers, sequence.followers = sequence.followers, []
-            for follower in followers:
-                self.scheduler.follow(follower)
-                if follower.cancelled:
-                    self._cancelled.append(follower)
+        self.scheduler.append(sequence, token)
+        followers, sequence.followers = sequence.followers, []
+        for follower in followers:
+            self.scheduler.follow(follower)
+            if follower.cancelled:
+                self.cancel(follower)
         ends = token in self._end and not sampler.params.ignore_eos
         text = "" if ends else sequence.text.push(token)
         if ends or sequence.text.stopped:
@@ -238,19 +248,16 @@ class Engine:
             self._emit(sequence, text)
 
     def _finish(self, sequence: Generation, reason: str, text: str = "", error: str = "") -> None:
-        with self._changed:
-            self.scheduler.finish(sequence)
-            self._changed.notify_all()
+        self.scheduler.finish(sequence)
         self._say_last(sequence, reason, text, error)
 
     def _fail(self, sequence: Generation, error: str) -> None:
-        with self._changed:
-            if sequence.status is Status.FINISHED:
-                return
-            pages = self.scheduler.fail(sequence)
-            self._changed.notify_all()
+        if sequence.status is Status.FINISHED:
+            return
+        pages = self.scheduler.fail(sequence) if sequence.order >= 0 else []
         try:
-            self._runner.clear(pages)
+            if pages:
+                self._runner.clear(pages)
         except Exception:
             self._log(f"The pages {pages} could not be cleared:\n{traceback.format_exc()}")
         self._say_last(sequence, "error", "", error)

@@ -20,9 +20,10 @@ class Output:
     token_ids: tuple[int, ...]
     """The tokens since the last output."""
     finish_reason: str = ""
-    """"stop" (end of sequence or stop word), "length", "cancelled", "timeout" (it was never started) or "error"."""
+    """"stop" (end of sequence or stop word), "length", "cancelled", "refused" (too many waited), "timeout" (it was not
+    started in its time) or "error"."""
     error: str = ""
-    """What went wrong, if the reason is "timeout" or "error"."""
+    """What went wrong, if the reason is "refused", "timeout" or "error"."""
     index: int = 0
     """Which of the answers to its request this is about."""
     cached_tokens: int = 0

@@ -48,7 +48,7 @@ INPUTS = (
 chat template. `stream` (false) asks for a response as text appears instead of one with all of it. `max_tokens` is 256
 by default; `seed` is the newer name of `random_seed`; the sampling defaults are SamplingParams'. `logit_bias` is a JSON
 object of token ids and what is added to their logits. `num_return_sequences` (1) answers are drawn, each with responses
-of its own. `exclude_input_in_output` (true, since a chat wants the answer) set to false puts the prompt before the text.
+of its own. `exclude_input_in_output` (true, since a chat wants the answer) set to false puts the prompt first.
 
 `priority` is an input because Triton hands a request's own priority to no Python model: 1 is the highest, 0 (or none)
 the default. `queue_timeout_ms` is how long the request may wait to be started; Triton's request parameter `timeout`, in

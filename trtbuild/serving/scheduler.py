@@ -301,7 +301,7 @@ class Scheduler:
         if not answering:
             return False
         wait = min(answering) * self._answer_seconds
-        return wait <= WAIT_SHARE * victim.table.length * self._prefill_seconds
+        return wait < WAIT_SHARE * victim.table.length * self._prefill_seconds
 
     def _put_back(self, sequence: Sequence) -> None:
         """It waits again, without pages; what it had computed is found when it goes on, if it is still there."""

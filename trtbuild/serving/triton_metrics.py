@@ -50,10 +50,10 @@ class Histogram:
 
 
 class TritonMetrics:
-    """See `metrics.Metrics`, whose methods the engine's thread calls; `refused` is called in any."""
+    """See `metrics.Metrics`."""
 
     def __init__(self, config: ServingConfig) -> None:
-        self._model, self._default = config.model_name, config.default_priority
+        self._model = config.model_name
         self._priorities = range(1, len(config.levels) + 1)
         self._histograms = {
             (name, priority): Histogram(spec.bounds)
@@ -106,11 +106,6 @@ class TritonMetrics:
         with self._lock:
             self._histograms["trtbuild_request_seconds", sequence.priority].observe(now - sequence.arrival)
             self._outcome(sequence.priority, reason)
-
-    def refused(self, priority: int) -> None:
-        """There was no room for a request; 0 is the default priority."""
-        with self._lock:
-            self._outcome(priority or self._default, "refused")
 
     def stop(self) -> None:
         """Carry the last numbers over."""

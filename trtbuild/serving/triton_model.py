@@ -87,18 +87,14 @@ class TritonPythonModel:
         reply.streams = parsed.stream
         reply.prompt_tokens = len(prompt)
         reply.answers = [_Answer([prompt_text] if parsed.echo else []) for _ in range(parsed.count)]
-        try:
-            sequences = self._engine.submit(
-                prompt,
-                parsed.params,
-                lambda output: self._delivery.put(reply, output),
-                count=parsed.count,
-                priority=parsed.priority,
-                timeout=_shorter(parsed.queue_timeout, request.timeout() / 1e6),
-            )
-        except Unavailable:
-            self._metrics.refused(parsed.priority)
-            raise
+        sequences = self._engine.submit(
+            prompt,
+            parsed.params,
+            lambda output: self._delivery.put(reply, output),
+            count=parsed.count,
+            priority=parsed.priority,
+            timeout=_shorter(parsed.queue_timeout, request.timeout() / 1e6),
+        )
         self._delivery.put(reply, sequences)
 
     def _tokenise(self, request: GenerateRequest) -> tuple[str, list[int]]:
@@ -148,8 +144,10 @@ class Reply:
         if self.over:
             return  # another answer failed, and with it the request
         if output.error:
-            code = pb_utils.TritonError.UNAVAILABLE if output.finish_reason == "timeout" else _INTERNAL
-            self.refuse(Refusal(output.error, code))
+            codes = pb_utils.TritonError
+            self.refuse(
+                Refusal(output.error, codes.UNAVAILABLE if output.finish_reason == "timeout" else codes.INTERNAL)
+            )
             return
         answer = self.answers[output.index]
         answer.text.append(output.text)
@@ -191,9 +189,6 @@ class Reply:
         self.over = self.finished == len(self.answers)
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if self.over else 0
         self.sender.send(pb_utils.InferenceResponse(output_tensors=outputs), flags=flags)
-
-
-_INTERNAL = pb_utils.TritonError.INTERNAL
 
 
 def _string(name: str, text: str) -> Any:
