@@ -138,23 +138,27 @@ class Reply:
     """How many answers are over."""
     over: bool = False
     """Whether the final flag was sent."""
+    inbox: list[_Item] = field(default_factory=list)
+    """What the delivery thread has to do for it; `Delivery`'s lock guards it."""
 
-    def take(self, output: Output) -> None:
-        """Send `output`, or keep it until its answer is over if the client did not ask for a stream."""
-        if self.over:
-            return  # another answer failed, and with it the request
-        if output.error:
-            codes = pb_utils.TritonError
-            self.refuse(
-                Refusal(output.error, codes.UNAVAILABLE if output.finish_reason == "timeout" else codes.INTERNAL)
-            )
-            return
-        answer = self.answers[output.index]
-        answer.text.append(output.text)
-        answer.tokens.extend(output.token_ids)
-        answer.log_probs.extend(output.log_probs)
-        if output.finish_reason or self.streams:
-            self._send(answer, output)
+    def take(self, outputs: list[Output]) -> None:
+        """Send what `outputs` say, in one response for each answer, or keep it until the answer is over if the client
+        did not ask for a stream."""
+        last: dict[int, Output] = {}
+        for output in outputs:
+            if output.error:
+                busy = output.finish_reason in ("refused", "timeout")
+                code = pb_utils.TritonError.UNAVAILABLE if busy else pb_utils.TritonError.INTERNAL
+                self.refuse(Refusal(output.error, code))
+                return
+            answer = self.answers[output.index]
+            answer.text.append(output.text)
+            answer.tokens.extend(output.token_ids)
+            answer.log_probs.extend(output.log_probs)
+            last[output.index] = output
+        for index, output in last.items():
+            if output.finish_reason or self.streams:
+                self._send(self.answers[index], output)
 
     def refuse(self, refusal: Refusal) -> None:
         """Send an error as the only or the last response."""
@@ -203,48 +207,62 @@ _Item = Output | Refusal | list[Generation]
 
 
 class Delivery:
-    """A thread that sends what the engine produced, and takes back sequences whose client has gone away."""
+    """A thread that sends what the engine produced, and takes back sequences whose client has gone away.
+
+    Sending is slower than computing may be. What has gathered for a request in the meantime goes in one response, so
+    that the thread catches up, and nobody waits behind the tokens of others.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inbox: queue.SimpleQueue[tuple[Reply, _Item] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._open: dict[Reply, list[Generation]] = {}
         self._thread = threading.Thread(target=self._loop, name="trtbuild-delivery", daemon=True)
         self._thread.start()
 
     def put(self, reply: Reply, item: _Item) -> None:
         """Send an output or a refusal; cancel sequences once the client of `reply` is gone. Returns at once."""
-        self._inbox.put((reply, item))
+        with self._lock:
+            reply.inbox.append(item)
+            first = len(reply.inbox) == 1
+        if first:
+            self._queue.put(reply)
 
     def stop(self) -> None:
         """Send what is left and end."""
-        self._inbox.put(None)
+        self._queue.put(None)
         self._thread.join()
 
     def _loop(self) -> None:
         look_at = 0.0
         while True:
             try:
-                item = self._inbox.get(timeout=WATCH_SECONDS if self._open else None)
-                if item is None:
+                reply = self._queue.get(timeout=WATCH_SECONDS if self._open else None)
+                if reply is None:
                     return
-                self._handle(*item)
+                self._handle(reply)
             except queue.Empty:
                 pass
             if time.monotonic() >= look_at:
                 self._cancel_abandoned()
                 look_at = time.monotonic() + WATCH_SECONDS
 
-    def _handle(self, reply: Reply, item: _Item) -> None:
-        if isinstance(item, list):
-            if not reply.over:
+    def _handle(self, reply: Reply) -> None:
+        with self._lock:
+            items, reply.inbox = reply.inbox, []
+        if reply.over:
+            return  # one of its answers failed, and with it the request
+        for item in items:
+            if isinstance(item, list):
                 self._open[reply] = item
-            return
+        outputs = [item for item in items if isinstance(item, Output)]
+        refusals = [item for item in items if isinstance(item, Refusal)]
         try:
-            if isinstance(item, Refusal):
-                reply.refuse(item)
-            else:
-                reply.take(item)
+            if outputs:
+                reply.take(outputs)
+            for refusal in refusals:
+                reply.refuse(refusal)
         except Exception:  # the server does not take it: there is nobody to tell
             pb_utils.Logger.log_error(f"A response could not be sent:\n{traceback.format_exc()}")
             self._cancel(reply)
