@@ -21,6 +21,8 @@ from trtbuild.options import AttentionForm, Backend, CompileOptions, EngineOptio
 from trtbuild.pipeline import CompileResult, compile
 from trtbuild.serving.config import Backend as ServingBackend
 from trtbuild.serving.config import ServingConfig
+from trtbuild.serving.runners import open_runner
+from trtbuild.serving.runners.base import StepRow
 from trtbuild.verify.reference import Reference
 
 Checkpoints = Callable[..., Path]
@@ -267,12 +269,21 @@ def test_a_damaged_cache_entry_is_built_again(
     assert "built before" in next(stage.note for stage in third.stages if stage.name == "engine")
 
 
-def test_the_plugin_form_is_not_compiled(
+def test_the_plugin_form_is_compiled_for_the_cpu_and_for_no_engine(
     tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="served from a static cache"):
-        make(tiny_checkpoint(), export=ExportOptions(attention=AttentionForm.PLUGIN))
+    checkpoint, paged = tiny_checkpoint(head_dim=64), ExportOptions(attention=AttentionForm.PLUGIN, page_size=32)
+    with pytest.raises(InputError, match="an engine of it has no serving code yet. Use --backend onnx"):
+        make(checkpoint, export=paged, engine=RTX)
     assert not (tmp_path / "out").exists()
+    result = make(checkpoint, export=paged)
+    serving = ServingConfig.load(version(result) / "serving.json")
+    cache = serving.cache
+    assert (cache.page_size, cache.pages) == (32, cache.slots * -(-cache.capacity // 32))
+    runner = open_runner(serving, version(result), print)
+    (logits,) = runner.step([StepRow([3], [1, 2, 3], 0, 3, True)])
+    assert np.isfinite(logits).all() and f"in {cache.pages} pages of 32" in runner.description
+    runner.close()
 
 
 def test_a_capacity_beyond_the_model(

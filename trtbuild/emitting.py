@@ -40,6 +40,7 @@ def emit(
     profiles: ProfileSet,
     engine: EngineResult | None,
     options: CompileOptions,
+    page_size: int | None = None,
 ) -> EngineResult | None:
     """Write the repository into `folder`; return the engine at its place there.
 
@@ -48,7 +49,13 @@ def emit(
     """
     cpu = options.cpu_fallback or engine is None
     config = serving_config(
-        name, weights, profiles, engine, cpu=cpu, version_compatible=options.engine.builder.version_compatible
+        name,
+        weights,
+        profiles,
+        engine,
+        cpu=cpu,
+        version_compatible=options.engine.builder.version_compatible,
+        page_size=page_size,
     )
     place = version_folder(folder, name)
     place.mkdir(parents=True)
@@ -57,6 +64,7 @@ def emit(
             weights,
             place / MODEL_FILE,
             profiles.capacity,
+            page_size=page_size,
             dtype=DType.F32,
             copy_weights=options.export.copy_weights,
         )
@@ -76,6 +84,7 @@ def serving_config(
     *,
     cpu: bool,
     version_compatible: bool,
+    page_size: int | None = None,
 ) -> ServingConfig:
     """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
@@ -97,7 +106,7 @@ def serving_config(
     return ServingConfig(
         model_name=name,
         vocab_size=spec.vocab_size,
-        cache=cache_dims(spec, profiles),
+        cache=cache_dims(spec, profiles, page_size),
         prefill_chunk=profiles.prefill_chunk,
         eos_token_ids=_eos_token_ids(checkpoint.generation_config, checkpoint.config),
         profiles=tuple(
@@ -109,8 +118,9 @@ def serving_config(
     )
 
 
-def cache_dims(spec: DecoderSpec, profiles: ProfileSet) -> Cache:
-    """The KV cache of this decoder under these profiles."""
+def cache_dims(spec: DecoderSpec, profiles: ProfileSet, page_size: int | None = None) -> Cache:
+    """The KV cache of this decoder under these profiles: in the plugin form as many pages as its slots would take."""
+    pages = {} if page_size is None else {"page_size": page_size, "pages": pool_pages(profiles, page_size)}
     return Cache(
         layers=len(spec.layers),
         slots=profiles.slots,
@@ -118,7 +128,13 @@ def cache_dims(spec: DecoderSpec, profiles: ProfileSet) -> Cache:
         capacity=profiles.capacity,
         key_dim=spec.attention.key_dim,
         value_dim=spec.attention.value_dim,
+        **pages,
     )
+
+
+def pool_pages(profiles: ProfileSet, page_size: int) -> int:
+    """Pages of a cache that holds `slots` sequences of `capacity` positions; shorter ones leave room for more."""
+    return profiles.slots * -(-profiles.capacity // page_size)
 
 
 def _eos_token_ids(generation: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:

@@ -12,13 +12,15 @@ from trtbuild.errors import InputError
 from trtbuild.exporting import (
     MODEL_FILE,
     check_capacity,
+    check_pages,
     quantise,
     read_weights,
     refuse_overwriting,
     write_graph,
 )
 from trtbuild.files import atomic_folder, refuse_existing, write_json
-from trtbuild.graph.facts import read_native_facts
+from trtbuild.graph.facts import read_facts
+from trtbuild.graph.lengths import length_rules
 from trtbuild.hashing import Hasher
 from trtbuild.manifest import manifest, timings
 from trtbuild.options import AttentionForm, CompileOptions
@@ -54,11 +56,14 @@ def compile(
     """
     options = options or CompileOptions()
     stages, store, hasher = Stages(progress or Silent()), Store(options.export.cache), Hasher()
-    if options.export.attention is not AttentionForm.NATIVE:
-        raise InputError("What is compiled is served from a static cache. Use the native form of attention.")
     refuse_existing(out, replace=options.force)
     profiles = read_profiles(options.profiles, options.slots, options.capacity)
     choice = choose_builder(options.engine)
+    if options.export.attention is AttentionForm.PLUGIN and choice.flavour is not None:
+        raise InputError(
+            "compile serves the plugin form from ONNX Runtime only; an engine of it has no serving code yet. Use "
+            "--backend onnx, or --attention native."
+        )
     if options.name is not None:
         refuse_bad_name(options.name)
     with stages.stage("checkpoint"):
@@ -66,7 +71,13 @@ def compile(
         check_tokenizer(weights.checkpoint)
         name = options.name or model_name(weights.checkpoint.name)
     refuse_overwriting(weights.checkpoint, out)
-    check_capacity(weights.binding, profiles.capacity)
+    page_size = check_pages(weights.binding, options.export)
+    check_capacity(weights.binding, profiles.capacity, paged=page_size is not None)
+    if page_size is not None and length_rules(weights.binding.spec, profiles.capacity).sequence_lengths:
+        raise InputError(
+            "This model's RoPE depends on how long a sequence is, so the plugin form would have to take every prompt "
+            "in one step. Use --attention native."
+        )
     with stages.stage("hash") as stage:
         files = (*weights.checkpoint.weight_files, *weights.checkpoint.tokenizer_files)
         hashes = hasher.files(files, stages.progress.update)
@@ -77,19 +88,25 @@ def compile(
         weights = quantise(weights, options.export, onnx_folder, stages)
         graph_file = onnx_folder / MODEL_FILE
         with stages.stage("graph") as stage:
-            nodes = write_graph(weights, graph_file, profiles.capacity, copy_weights=options.export.copy_weights)
+            nodes = write_graph(
+                weights,
+                graph_file,
+                profiles.capacity,
+                page_size=page_size,
+                copy_weights=options.export.copy_weights,
+            )
             stage.output_bytes, stage.note = graph_file.stat().st_size, f"{nodes} nodes"
         engine = None
         if choice.flavour is not None:
             plan = onnx_folder / ENGINE_FILES[choice.flavour]
             engine = build_stage(graph_file, profiles, choice.flavour, options.engine, plan, stages, store, hasher)
         with stages.stage("repository") as stage:
-            engine = emit(folder, name, weights, profiles, engine, options)
+            engine = emit(folder, name, weights, profiles, engine, options, page_size)
             stage.note = f"model {name!r}"
         with stages.stage("manifest"):
             write_json(folder / "build.json", manifest(weights, hashes, options, profiles, engine, folder, hasher))
         write_json(folder / "timings.json", timings(stages.done, engine))
-        cache_bytes = kv_bytes(profiles, read_native_facts(graph_file))
+        cache_bytes = kv_bytes(profiles, read_facts(graph_file))
         relative = None if engine is None else engine.file.relative_to(folder)
     return CompileResult(
         folder=out,

@@ -32,9 +32,11 @@ def read_binding(checkpoint: Path) -> Binding:
     return read_decoder(open_checkpoint(checkpoint, cache=checkpoint.parent / "cache"))
 
 
-def write_graph(checkpoint: Path, *, capacity: int = 64, dtype: DType = DType.F32) -> Path:
-    file = checkpoint.parent / f"{checkpoint.name}-{dtype.value}-{capacity}" / "model.onnx"
-    save_graph(author_decoder(read_binding(checkpoint), GraphOptions(dtype, capacity)), file)
+def write_graph(
+    checkpoint: Path, *, capacity: int = 64, dtype: DType = DType.F32, page_size: int | None = None
+) -> Path:
+    file = checkpoint.parent / f"{checkpoint.name}-{dtype.value}-{capacity}-{page_size}" / "model.onnx"
+    save_graph(author_decoder(read_binding(checkpoint), GraphOptions(dtype, capacity, page_size)), file)
     return file
 
 

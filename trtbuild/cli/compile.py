@@ -10,7 +10,7 @@ import typer
 from trtbuild.cli import arguments as a
 from trtbuild.cli.console import output, print_json, print_warning, progress, size_text, stage_table
 from trtbuild.engine.request import HardwareCompatibility
-from trtbuild.options import Backend
+from trtbuild.options import AttentionForm, Backend
 
 
 def compile_command(
@@ -39,6 +39,8 @@ def compile_command(
     ignore_config: a.IgnoreOption = None,
     copy_weights: a.CopyOption = False,
     audit: a.AuditOption = None,
+    attention: a.AttentionOption = AttentionForm.NATIVE,
+    page_size: a.PageOption = None,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -49,6 +51,7 @@ def compile_command(
     trtbuild compile ./SmolLM2-135M-Instruct --precision int4 --out smollm2
     trtbuild compile smollm2.gguf --backend rtx --target sm_86,sm_89 --out smollm2
     trtbuild compile Qwen/Qwen3-8B --profiles long-context --slots 4 --out qwen3
+    trtbuild compile ./SmolLM2-135M-Instruct --attention plugin --backend onnx --out paged
     ```
     """
     from trtbuild.options import CompileOptions
@@ -56,7 +59,17 @@ def compile_command(
 
     options = CompileOptions(
         export=a.export_options(
-            precision, activations, block_size, int4_layers, revision, ignore_config, copy_weights, cache, audit
+            precision,
+            activations,
+            block_size,
+            int4_layers,
+            revision,
+            ignore_config,
+            copy_weights,
+            cache,
+            audit,
+            attention,
+            page_size,
         ),
         engine=a.engine_options(
             backend,

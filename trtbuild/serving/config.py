@@ -16,15 +16,21 @@ FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The static KV cache: per layer keys [slots, kv_heads, capacity, key_dim] and values [.., value_dim]."""
+    """The KV cache. In the native form it is static, per layer keys [slots, kv_heads, capacity, key_dim] and values
+    [.., value_dim]; in the plugin form in pages, [pages, 2, kv_heads, page_size, key_dim]."""
 
     layers: int
     slots: int
+    """Sequences that run at once."""
     kv_heads: int
     capacity: int
+    """Positions of a sequence."""
     key_dim: int
     value_dim: int
     """0: values are not cached apart from the keys, and there is one tensor a layer."""
+    page_size: int = 0
+    """Positions of a page; 0: the native form."""
+    pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,8 +287,11 @@ def make_scheduler(config: ServingConfig) -> Scheduler:
     (dynamic NTK) are of no use to another.
     """
     cache = config.cache
-    depends = config.sequence_lengths and config.recompute_past is None
-    books = KVCache(cache.slots, -(-cache.capacity // BLOCK) * BLOCK, reuse=config.prefix_reuse and not depends)
+    reuse = config.prefix_reuse and (not config.sequence_lengths or config.recompute_past is not None)
+    if cache.page_size:
+        books = KVCache(cache.pages, cache.page_size, reuse=reuse)
+    else:
+        books = KVCache(cache.slots, -(-cache.capacity // BLOCK) * BLOCK, reuse=reuse)
     policy = Policy(
         batch=cache.slots,
         prefill=config.prefill_chunk,
@@ -296,6 +299,7 @@ def make_scheduler(config: ServingConfig) -> Scheduler:
         levels=config.levels,
         itl_objective=config.itl_objective,
         patience=config.patience,
+        mixes=cache.page_size > 0,
         recompute_past=config.recompute_past,
     )
     return Scheduler(books, policy)

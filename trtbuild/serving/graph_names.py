@@ -13,6 +13,9 @@ CACHE_POSITIONS = "cache_positions"
 LOGITS_POSITIONS = "logits_positions"
 SEQUENCE_LENGTHS = "sequence_lengths"
 LOGITS = "logits"
+BLOCK_TABLE = "block_table"
+CU_SEQLENS = "cu_seqlens"
+PAST_LENGTHS = "past_lengths"
 
 
 def past_key(layer: int) -> str:
@@ -29,6 +32,14 @@ def present_key(layer: int) -> str:
 
 def present_value(layer: int) -> str:
     return f"present_value.{layer}"
+
+
+def kv_pages(layer: int) -> str:
+    return f"kv_pages.{layer}"
+
+
+def kv_pages_out(layer: int) -> str:
+    return f"kv_pages_out.{layer}"
 
 
 class CacheTensor(NamedTuple):

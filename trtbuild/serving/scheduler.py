@@ -60,8 +60,6 @@ class Policy:
     """Prompts and answers are one batch, and cost no more than the longer of the two."""
     recompute_past: int | None = None
     """A sequence that grows past so many tokens has its whole cache computed anew."""
-    undivided_past: int | None = None
-    """A sequence of more than so many tokens is taken in one piece."""
 
 
 class Row(NamedTuple):
@@ -229,14 +227,12 @@ class Scheduler:
                 left -= self.policy.mixes
                 continue
             count = min(pending, left)
-            if self._undivided(sequence):
-                count = pending if pending <= left or not plan.prefill else 0
-            elif count < min(pending, self.policy.least_prefill) and plan.prefill:
-                count = 0
-            if count:
-                plan.rows.append(Row(sequence, sequence.table.length, count))
-                plan.prefill += count
-            left = left - count if count else 0
+            if count < min(pending, self.policy.least_prefill) and plan.prefill:
+                left = 0
+                break
+            plan.rows.append(Row(sequence, sequence.table.length, count))
+            plan.prefill += count
+            left -= count
         plan.exhausted = left <= 0
 
     def _next_prompt(self, prompts: deque[Sequence], plan: Plan) -> Sequence | None:
@@ -325,9 +321,6 @@ class Scheduler:
                 continue
             rows.append(Row(sequence, start, 1))
         plan.answers = len(rows) - before
-
-    def _undivided(self, sequence: Sequence) -> bool:
-        return self.policy.undivided_past is not None and len(sequence.tokens) > self.policy.undivided_past
 
     def _salt(self, sequence: Sequence) -> None:
         """Keys of sequences on the two sides of `recompute_past` are not the same."""

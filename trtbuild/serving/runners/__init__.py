@@ -31,11 +31,15 @@ def open_runner(config: ServingConfig, folder: Path, log: Log, *, device: int = 
 
 def _open(config: ServingConfig, backend: Backend, folder: Path, log: Log, device: int) -> Runner:
     match backend.kind:
+        case "onnxruntime" if config.cache.page_size:
+            from .onnxruntime_paged import PagedOnnxRuntimeRunner
+
+            return PagedOnnxRuntimeRunner(config, backend, folder)
         case "onnxruntime":
             from .onnxruntime import OnnxRuntimeRunner
 
             return OnnxRuntimeRunner(config, backend, folder)
-        case "tensorrt" | "tensorrt_rtx":
+        case "tensorrt" | "tensorrt_rtx" if not config.cache.page_size:
             from .tensorrt import TensorRTRunner
 
             return TensorRTRunner(config, backend, folder, log, device)

@@ -16,7 +16,7 @@ from ..config import Backend, ServingConfig
 from ..errors import BackendError
 from .base import SlotRun, SlotRuns, StepRow, check_names
 
-_STORAGE: dict[str, tuple[Any, int]] = {
+STORAGE: dict[str, tuple[Any, int]] = {
     "float32": (np.float32, 1),
     "float16": (np.float16, 10),
     "bfloat16": (np.uint16, 16),
@@ -38,28 +38,13 @@ class OnnxRuntimeRunner:
 
     def __init__(self, config: ServingConfig, backend: Backend, folder: Path) -> None:
         """Raises BackendError if ONNX Runtime is missing, does not take the graph, or the graph is another model's."""
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise BackendError("the Python package onnxruntime is not installed (pip install onnxruntime)") from error
-        file = folder / backend.file
-        if not file.is_file():
-            raise BackendError(f"{file} does not exist; build the repository again")
-        threads = usable_cores()
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors; its warnings are about its own choices
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        try:
-            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's exceptions have no common base but Exception
-            raise BackendError(f"ONNX Runtime {onnxruntime.__version__} does not load {file}: {error}") from error
-        check_names({t.name for t in (*self._session.get_inputs(), *self._session.get_outputs())}, config, str(file))
-        self.description = f"ONNX Runtime {onnxruntime.__version__} on {threads} CPU cores, KV cache {backend.dtype}"
+        self._session, where = open_session(backend, folder)
+        check_names(tensor_names(self._session), config, backend.file)
+        self.description = f"{where}, KV cache {backend.dtype}"
 
         cache = config.cache
         tensors = names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim)
-        storage, self._cache_type = _STORAGE[backend.dtype]
+        storage, self._cache_type = STORAGE[backend.dtype]
         rows = (cache.slots, cache.kv_heads, cache.capacity)
         self._cache = [(tensor, np.zeros((*rows, tensor.width), storage)) for tensor in tensors]
         self._cache_positions = np.arange(cache.capacity, dtype=np.int64)
@@ -125,6 +110,32 @@ class OnnxRuntimeRunner:
             shape = (batch, 1, logits.shape[1])
             binding.bind_output(names.LOGITS, "cpu", 0, _FLOAT, shape, logits.ctypes.data)
         return binding
+
+
+def open_session(backend: Backend, folder: Path) -> tuple[Any, str]:
+    """An InferenceSession over the graph in `folder`, and what it is; raises BackendError if there is none."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendError("the Python package onnxruntime is not installed (pip install onnxruntime)") from error
+    file = folder / backend.file
+    if not file.is_file():
+        raise BackendError(f"{file} does not exist; build the repository again")
+    threads = usable_cores()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors; its warnings are about its own choices
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
+        raise BackendError(f"ONNX Runtime {onnxruntime.__version__} does not load {file}: {error}") from error
+    return session, f"ONNX Runtime {onnxruntime.__version__} on {threads} CPU cores"
+
+
+def tensor_names(session: Any) -> set[str]:
+    """Those of its inputs and outputs."""
+    return {tensor.name for tensor in (*session.get_inputs(), *session.get_outputs())}
 
 
 def usable_cores() -> int:
