@@ -3,9 +3,9 @@
     trtbuild compile MODEL --precision int4 --backend onnx --out COMPILED
     python scripts/bench_serving.py COMPILED [--clients 8] [--tokens 128] [--rounds 3]
 
-Both decode greedily on this machine's CPU, the same prompts, in turn. The loop feeds one batch whose rows stand at the
-same position and does nothing but argmax: no tokenizer, no server. The clients each send one request at the same moment
-and stream its tokens over gRPC.
+Both decode greedily on this machine's CPU, prompts of the same length, in turn. The loop feeds one batch whose rows
+stand at the same position and does nothing but argmax: no tokenizer, no server. The clients each send one request at
+the same moment and stream its tokens over gRPC.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from trtbuild.serving.tokenizer import Tokenizer
 from trtbuild.triton.client import Sampling, stream_generate
 from trtbuild.triton.server import TritonServer
 
-PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2{}, "
-"""A plain text without an end, so that no answer stops before its tokens are spent."""
+PROMPT = "2{}, {}, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, "
+"""A plain text without an end, so that no answer stops before its tokens are spent. Every client and round begins with
+numbers of its own: nothing comes from the cache of prompts."""
 
 
 class BareLoop:
@@ -36,7 +37,7 @@ class BareLoop:
         backend = next(backend for backend in config.backends if backend.kind == "onnxruntime")
         self._runner = OnnxRuntimeRunner(config, backend, folder)
         tokenizer = Tokenizer(folder)
-        self._prompts = [tokenizer.encode(PROMPT.format(client)) for client in range(batch)]
+        self._prompts = [tokenizer.encode(PROMPT.format(client, 0)) for client in range(batch)]
         self._length = min(len(prompt) for prompt in self._prompts)
 
     def tokens_per_second(self, tokens: int) -> float:
@@ -56,12 +57,12 @@ class BareLoop:
         self._runner.close()
 
 
-def served(url: str, model: str, clients: int, tokens: int) -> float:
+def served(url: str, model: str, clients: int, tokens: int, number: int) -> float:
     """Tokens per second of `clients`, each with one request of `tokens`."""
     received = [0] * clients
 
     def work(client: int) -> None:
-        prompt = PROMPT.format(client)
+        prompt = PROMPT.format(client, number)
         for chunk in stream_generate(url, model, prompt=prompt, sampling=Sampling(max_tokens=tokens)):
             received[client] += len(chunk.token_ids)
 
@@ -88,10 +89,10 @@ def main() -> None:
     loop = BareLoop(file.parent, config, arguments.clients)
     bare, through, ratios = [], [], []
     with TritonServer(arguments.compiled / "model_repository") as server:
-        served(server.grpc_url, config.model_name, arguments.clients, 16)
-        for _ in range(arguments.rounds):
+        served(server.grpc_url, config.model_name, arguments.clients, 16, 0)
+        for number in range(1, arguments.rounds + 1):
             bare.append(loop.tokens_per_second(arguments.tokens))
-            through.append(served(server.grpc_url, config.model_name, arguments.clients, arguments.tokens))
+            through.append(served(server.grpc_url, config.model_name, arguments.clients, arguments.tokens, number))
             ratios.append(through[-1] / bare[-1])
     loop.close()
     print(
