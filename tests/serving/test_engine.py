@@ -323,3 +323,104 @@ def test_outputs_come_while_the_sequence_runs(open_tiny: OpenTiny) -> None:
     assert [output.finish_reason for output in answer.outputs[:-1]] == [""] * (len(answer.outputs) - 1)
     assert all(output.text for output in answer.outputs[:-1])
     assert isinstance(answer.outputs[0], Output)
+
+
+def several(engine: Engine, prompt: list[int], count: int, **params: Any) -> tuple[list[Answer], list[Any]]:
+    """An Answer for each of `count` answers, and their sequences."""
+    answers = [Answer() for _ in range(count)]
+    take = lambda output: answers[output.index].take(output)  # noqa: E731
+    return answers, engine.submit(prompt, SamplingParams(**params), take, count=count)
+
+
+def test_answers_to_one_prompt_share_it_and_draw_by_seeds_of_their_own(open_tiny: OpenTiny) -> None:
+    prompt = [*range(40)]
+    params = {"temperature": 1.0, "max_tokens": 10}
+    with running(open_tiny()) as (engine, _):
+        alone = [ask(engine, prompt, seed=5 + index, **params).wait().tokens for index in range(6)]
+    with running(open_tiny()) as (engine, lines):
+        answers, _ = several(engine, prompt, 6, seed=5, **params)  # more than there are slots
+        assert [answer.wait().tokens for answer in answers] == alone
+        assert [answer.outputs[-1].cached_tokens for answer in answers] == [0] + [32] * 5
+        assert lines == [] and engine.scheduler.cache.available == SLOTS
+
+
+def test_all_answers_to_a_prompt_end_whatever_happens_to_the_first(open_tiny: OpenTiny) -> None:
+    with running(open_tiny(), levels=(Level(1, 30.0),), default_priority=1) as (engine, _):
+        with engine._mail:
+            cancelled, sequences = several(engine, [1] * 30, 3, max_tokens=20)
+            refused, _ = several(engine, [2] * 30, 3, max_tokens=20)
+            for sequence in sequences:
+                engine.cancel(sequence)
+        assert [answer.wait().reason for answer in cancelled] == ["cancelled"] * 3
+        assert [answer.wait().reason for answer in refused] == ["refused"] * 3
+        late, _ = several(engine, [3] * 30, 2, max_tokens=20)
+        for answer in late:
+            answer.wait()
+        assert engine.scheduler.is_idle
+    with running(Faulty(open_tiny(), 7)) as (engine, _):
+        failed, _ = several(engine, [7], 3)
+        assert [answer.wait().reason for answer in failed] == ["error"] * 3
+
+
+def test_a_follower_that_was_cancelled_early_is_over_when_its_turn_comes(open_tiny: OpenTiny) -> None:
+    with running(open_tiny()) as (engine, _):
+        with engine._mail:
+            answers, sequences = several(engine, [1] * 30, 3, max_tokens=20)
+            engine.cancel(sequences[1])
+        assert [answer.wait().reason for answer in answers] == ["length", "cancelled", "length"]
+
+
+def test_who_is_not_started_in_time_is_told(open_tiny: OpenTiny) -> None:
+    now = [0.0]
+    engine = Engine(config(), open_tiny(), TokenBytes(TOKENIZER), print, clock=lambda: now[0])
+    running_, late = [Answer() for _ in range(SLOTS)], Answer()
+    for answer in running_:
+        engine.submit([1] * 5, SamplingParams(max_tokens=30), answer.take)
+    engine.submit([1], SamplingParams(), late.take, timeout=2.0, priority=3)
+    engine._read_mail()
+    plan = engine._next_plan()
+    assert plan is not None
+    now[0] = 2.5
+    engine._do(plan)
+    engine._next_plan()
+    assert late.reason == "timeout" and late.error.startswith("The request waited 2.5 s and could not be started")
+    engine.start()
+    engine.stop(30)
+    assert all(answer.reason == "length" for answer in running_)
+
+
+def test_an_urgent_request_preempts_and_nobody_notices_but_by_time(open_tiny: OpenTiny) -> None:
+    expected = [greedy(open_tiny(), prompt, 25) for prompt in prompts(SLOTS + 1)]
+    with running(open_tiny()) as (engine, lines):
+        with engine._mail:
+            low = [Answer() for _ in range(SLOTS)]
+            for answer, prompt in zip(low, prompts(SLOTS), strict=True):
+                engine.submit(prompt, SamplingParams(max_tokens=25), answer.take, priority=3)
+        while not all(answer.outputs for answer in low):
+            time.sleep(0.001)
+        urgent = Answer()
+        engine.submit(prompts(SLOTS + 1)[-1], SamplingParams(max_tokens=25), urgent.take, priority=1)
+        assert [answer.wait().tokens for answer in (*low, urgent)] == expected
+        assert lines == []
+
+
+@pytest.mark.parametrize("priority", [-1, 4])
+def test_a_priority_that_does_not_exist_is_refused(open_tiny: OpenTiny, priority: int) -> None:
+    with running(open_tiny()) as (engine, _), pytest.raises(RequestError, match="between 1, the highest, and 3"):
+        engine.submit([1], SamplingParams(), print, priority=priority)
+
+
+def test_log_probs_are_those_of_the_models_own_distribution(open_tiny: OpenTiny) -> None:
+    runner = open_tiny()
+    prompt = prompts(1)[0]
+    logits = prefill(runner, 0, prompt[:8], 0, len(prompt)).copy()
+    for start in range(8, len(prompt), 8):
+        logits = prefill(runner, 0, prompt[start : start + 8], start, len(prompt)).copy()
+    expected = logits - np.log(np.exp(logits.astype(np.float64)).sum())
+    with running(open_tiny()) as (engine, _):
+        answer = ask(engine, prompt, max_tokens=1, log_probs=3, logit_bias=((5, 100.0),)).wait()
+    (output,) = answer.outputs
+    assert output.token_ids == (5,) and output.log_probs[0].chosen == pytest.approx(expected[5], abs=1e-4)
+    best = np.argsort(-expected, kind="stable")[:3]
+    assert [token for token, _ in output.log_probs[0].top] == best.tolist()
+    assert [value for _, value in output.log_probs[0].top] == pytest.approx(expected[best].tolist(), abs=1e-4)
