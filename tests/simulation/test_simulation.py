@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline
+from trtbuild.simulation.run import adaptive, fifo, static
+from trtbuild.simulation.summary import summary
+from trtbuild.simulation.workload import Workload, mixed
+
+UNIT = Roofline(Decoder("unit", 1e9, 1, 1, 1, 1, 1.0), Gpu("unit", 1e9, 1e18, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
+"""Reads its weights in a second, the cache in next to nothing, and computes at once: every step takes one."""
+
+
+def near(value: object) -> object:
+    return pytest.approx(value, rel=1e-5)
+
+
+def workload(*requests: tuple[float, int, int, int]) -> Workload:
+    """(arrival, prompt, answer, priority) each."""
+    arrivals, prompts, answers, priorities = zip(*requests, strict=True)
+    return Workload(np.array(arrivals, float), np.array(prompts), np.array(answers), np.array(priorities))
+
+
+def test_a_step_reads_the_weights_and_the_cache_or_multiplies() -> None:
+    cost = Roofline(DECODERS["8b"], GPUS["h100"], bandwidth_share=1.0, flops_share=1.0, launch=0.0)
+    # 16.06 GB of weights; 128 KiB a position: 32 layers x 8 heads x 128 x 2 (keys, values) x 2 bytes.
+    assert DECODERS["8b"].kv_bytes == 131_072
+    assert cost.step(1, 0, 0) == pytest.approx(16.06e9 / 3.35e12)
+    assert cost.step(32, 32 * 4096, 32 * 4096) == pytest.approx((16.06e9 + 32 * 4096 * 131_072) / 3.35e12)
+    assert cost.step(8192, 8192, 0) == pytest.approx(2 * 8.03e9 * 8192 / 989e12)
+    eight = Roofline(DECODERS["70b"], GPUS["h100"], 8, 1.0, 1.0, launch=0.0, all_reduce=1e-5)
+    assert eight.step(1, 0, 0) == pytest.approx(141.2e9 / (8 * 3.35e12) + 160 * 1e-5)
+    assert eight.positions == int((0.9 * 8 * 80e9 - 141.2e9) / (2 * 80 * 8 * 128 * 2))
+
+
+@pytest.mark.parametrize("serve", [fifo, lambda *a, **k: adaptive(*a, objective=1e9, **k)])
+def test_continuous_batching_by_hand(serve: object) -> None:
+    asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 1), (10.0, 5, 1, 1))
+    outcome = serve(asked, UNIT, batch=4)  # type: ignore[operator]
+    # A: 0..1, 2, 3; B joins at 1: 2, 3; C: 11.
+    assert outcome.first.tolist() == near([1.0, 1.5, 1.0])
+    assert outcome.per_token.tolist() == near([1.0, 1.0, 0.0])
+    assert outcome.steps == 4 and outcome.seconds == near(11.0)
+
+
+def test_static_batching_by_hand() -> None:
+    asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 1), (0.6, 5, 4, 1))
+    outcome = static(asked, UNIT, batch=4)
+    # A alone: 1, 2, 3; then B and C together: 4 ... 7.
+    assert outcome.first.tolist() == near([1.0, 3.5, 3.4])
+    assert outcome.per_token.tolist() == near([1.0, 1.0, 1.0])
+    assert outcome.steps == 7
+
+
+def test_a_priority_is_worth_something_only_where_it_is_looked_at() -> None:
+    asked = workload((0.0, 5, 100, 2), (0.0, 5, 100, 2), (1.5, 5, 2, 1))
+    assert adaptive(asked, UNIT, batch=2, objective=1e9).first[2] == near(1.5)
+    assert fifo(asked, UNIT, batch=2).first[2] > 90
+
+
+def test_the_workload_is_what_was_asked_for_and_the_same_again() -> None:
+    first, again = (mixed(20_000, 5.0, urgent=0.3, seed=4) for _ in range(2))
+    assert all(np.array_equal(getattr(first, n), getattr(again, n)) for n in ("arrivals", "prompts", "priorities"))
+    assert first.arrivals[-1] / 20_000 == pytest.approx(0.2, rel=0.03)
+    assert np.median(first.prompts) == pytest.approx(500, rel=0.03)
+    assert (first.priorities == 1).mean() == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_summary_by_hand() -> None:
+    asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 2), (10.0, 5, 1, 1))
+    found = summary("fifo", asked, fifo(asked, UNIT, batch=4), ttft=1.2, tpot=1.01)
+    assert (found.good_share, found.good_share_urgent) == (near(2 / 3), 1.0)
+    assert found.goodput == near(2 / 11) and found.tokens_per_second == near(6 / 11)
+    assert found.ttft_p50 == near(1.0) and found.not_served == 0
+
+
+def test_under_load_the_adaptive_policy_keeps_more_promises() -> None:
+    cost = Roofline(DECODERS["70b"], GPUS["h100"], 8)
+    asked = mixed(800, 40.0, seed=1)
+    good = [
+        outcome.good(1.0, 0.05).sum()
+        for outcome in (
+            adaptive(asked, cost, batch=256, objective=0.05),
+            fifo(asked, cost, batch=256),
+            static(asked, cost, batch=256),
+        )
+    ]
+    assert good[0] > good[1] > good[2]
