@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from tests.calibration.conftest import PROSE, options
 from tests.conftest import ROOT, write_tiny
+from tests.report.conftest import opened
 from trtbuild.calibrating import calibrate, read_report
 from trtbuild.calibration.samples import tokenizer_of
 from trtbuild.checkpoint import open_checkpoint
@@ -22,7 +22,8 @@ from trtbuild.errors import InputError
 from trtbuild.evaluating import EvaluationOptions, EvaluationResult, evaluate_model
 from trtbuild.report.page import evaluation_page
 from trtbuild.report.plots import _smoothed, divergence_by_position
-from trtbuild.report.save import check_page, save_evaluation
+from trtbuild.report.rendering import check_page
+from trtbuild.report.save import save_evaluation
 from trtbuild.verify.reference import Reference
 
 Evaluated = tuple[Path, EvaluationResult]
@@ -38,24 +39,6 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Evalua
     calibrate(checkpoint, place / "int4", options(place))
     own = EvaluationOptions(ROOT / "README.md", windows=2, length=64, tokens=8, cache=place / "cache")
     return place, evaluate_model(place / "int4", own)
-
-
-@pytest.fixture
-def browser_page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 1200, "height": 900})
-        browser.close()
-
-
-def opened(page: Page, file: Path) -> list[str]:
-    """Open it and return what went wrong: requests for anything but the file, messages on the console."""
-    faults: list[str] = []
-    page.on("request", lambda request: request.url != file.as_uri() and faults.append(request.url))
-    page.on("console", lambda message: faults.append(message.text))
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(file.as_uri())
-    return faults
 
 
 def test_the_page_stands_alone(evaluated: Evaluated, tmp_path: Path, browser_page: Page) -> None:

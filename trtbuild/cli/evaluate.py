@@ -45,7 +45,8 @@ def evaluate_command(
     ```
     """
     from trtbuild.evaluating import EvaluationOptions, evaluate_model
-    from trtbuild.report.save import check_page, save_evaluation
+    from trtbuild.report.rendering import check_page
+    from trtbuild.report.save import save_evaluation
 
     if html is not None:
         check_page(html, force=force)

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import trtbuild
 from trtbuild.calibrating import CalibrationReport
 from trtbuild.evaluating import EvaluationResult
 from trtbuild.report import plots
+from trtbuild.report.rendering import Plot, render
 from trtbuild.verify.continuation import Continuation, common_prefix
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One figure of the page."""
-
-    title: str
-    svg: str
-    caption: str
 
 
 def evaluation_page(result: EvaluationResult, report: CalibrationReport | None) -> str:
     """HTML of an evaluation, with its calibration's figures where `calibrate` made the model."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("page.html.j2").render(
-        version=trtbuild.__version__,
+    return render(
+        "page.html.j2",
         model=result.model.checkpoint,
         reference=result.reference.checkpoint,
         method=result.model.method if result.model.quantised or result.model.packed else "not quantised",
