@@ -25,7 +25,7 @@ def load_named(name_or_path: str, folder: str, what: str) -> Path:
     """
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return Path(name_or_path)
-    built_in = {file.stem: file for file in sorted(_built_in(folder).glob("*.yaml"))}
+    built_in = {file.stem: file for file in sorted(built_in_folder(folder).glob("*.yaml"))}
     if name_or_path not in built_in:
         raise InputError(
             f"There is no built-in {what} '{name_or_path}'{_did_you_mean(name_or_path, built_in)}. "
@@ -118,7 +118,8 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def _built_in(folder: str) -> Path:
+def built_in_folder(folder: str) -> Path:
+    """The project's `folder` of files ready to use ("calibration"), from a checkout or as it was installed."""
     package = Path(__file__).resolve().parent
     installed = package / "data" / folder
     return installed if installed.is_dir() else package.parent / folder

@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 import trtbuild
-from trtbuild.cli import audit, build, calibrate, compile, evaluate, export, generate, plugin, serve, verify
+from trtbuild.cli import (
+    audit,
+    bench,
+    build,
+    calibrate,
+    compile,
+    evaluate,
+    export,
+    generate,
+    plugin,
+    serve,
+    simulate,
+    verify,
+)
 from trtbuild.cli.console import print_error
 from trtbuild.errors import TrtbuildError
 
@@ -24,6 +37,8 @@ app = typer.Typer(
 app.command(name="compile")(compile.compile_command)
 app.command(name="serve")(serve.serve_command)
 app.command(name="generate")(generate.generate_command)
+app.command(name="bench")(bench.bench_command)
+app.command(name="simulate")(simulate.simulate_command)
 app.command(name="export")(export.export_command)
 app.command(name="build")(build.build_command)
 app.command(name="calibrate")(calibrate.calibrate_command)
