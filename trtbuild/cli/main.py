@@ -19,6 +19,7 @@ from trtbuild.cli import (
     evaluate,
     export,
     generate,
+    monitor,
     plugin,
     serve,
     simulate,
@@ -39,6 +40,7 @@ app.command(name="serve")(serve.serve_command)
 app.command(name="generate")(generate.generate_command)
 app.command(name="bench")(bench.bench_command)
 app.command(name="simulate")(simulate.simulate_command)
+app.command(name="monitor")(monitor.monitor_command)
 app.command(name="export")(export.export_command)
 app.command(name="build")(build.build_command)
 app.command(name="calibrate")(calibrate.calibrate_command)
