@@ -93,6 +93,14 @@ def test_a_stream_without_usage_says_nothing_of_it(front: Front) -> None:
     assert all("usage" not in event for event in events(content))
 
 
+def test_a_stream_with_usage_in_every_event(front: Front) -> None:
+    usage = {"include_usage": True, "continuous_usage_stats": True}
+    body = chat(script(say=["the", " fox"]), stream=True, stream_options=usage)
+    found = events(front.request("POST", "/v1/chat/completions", body)[2])
+    # the role and "the" come together, as do " fo", "x" and the reason
+    assert [event["usage"]["completion_tokens"] for event in found] == [1, 1, 3, 3, 3]
+
+
 def test_prompts_times_answers(front: Front) -> None:
     body = {"model": MODEL, "prompt": ["the", "fox"], "n": 2, "echo": True}
     answer = json.loads(front.request("POST", "/v1/completions", body)[2])

@@ -17,13 +17,12 @@ from trtbuild.triton.generation import Chunk
 async def answer_events(triton: Triton, asked: Asked, form: Form, envelope: Envelope) -> AsyncGenerator[bytes, None]:
     """Server-sent events, one or several at a time. Raises ApiError."""
     usage = Usage()
-    # With usage asked for, every event but the last has a usage of null.
-    more: dict[str, Any] = {"usage": None} if asked.include_usage else {}
     async with aclosing(triton.stream_all(asked.model.name, asked.generations, envelope.id)) as chunks:
         async for prompt, chunk in chunks:
             usage.add(prompt, chunk)
             choices = form.events(prompt * asked.n + chunk.sequence_index, chunk)
             if choices:
+                more = _usage_so_far(asked, usage)
                 yield b"".join(event_bytes(envelope.around(form.event_object, [choice]) | more) for choice in choices)
     if asked.include_usage:
         yield event_bytes(envelope.around(form.event_object, []) | {"usage": usage.document()})
@@ -40,3 +39,10 @@ async def answer_document(triton: Triton, asked: Asked, form: Form, envelope: En
             answers[prompt * asked.n + chunk.sequence_index].append(chunk)
     choices = [form.choice(index, answers[index]) for index in sorted(answers)]
     return envelope.around(form.object, choices) | {"usage": usage.document()}
+
+
+def _usage_so_far(asked: Asked, usage: Usage) -> dict[str, Any]:
+    """The field of an event that is not the last; OpenAI's is null, and absent if usage is not wanted at all."""
+    if asked.continuous_usage:
+        return {"usage": usage.document()}
+    return {"usage": None} if asked.include_usage else {}

@@ -25,6 +25,8 @@ class Asked:
     stream: bool
     include_usage: bool
     """Whether a stream ends with the numbers of tokens."""
+    continuous_usage: bool
+    """Whether each of its events has them so far."""
     top_logprobs: int | None = None
     """None: no log probabilities; else of how many tokens beside the one chosen."""
     echo: tuple[str, ...] = ()
@@ -44,7 +46,7 @@ def ask_chat(body: ChatBody, model: ServedModel, headers: Mapping[str, str]) -> 
         priority=_priority(body, headers),
         queue_timeout=_queue_timeout(body, headers),
     )
-    return Asked(model, (generation,), body.n or 1, bool(body.stream), _include_usage(body), top)
+    return Asked(model, (generation,), body.n or 1, bool(body.stream), *_usage(body), top)
 
 
 def ask_completion(body: CompletionBody, model: ServedModel, headers: Mapping[str, str]) -> Asked:
@@ -71,7 +73,7 @@ def ask_completion(body: CompletionBody, model: ServedModel, headers: Mapping[st
         generations,
         body.n or 1,
         bool(body.stream),
-        _include_usage(body),
+        *_usage(body),
         body.logprobs,
         echo=tuple(body.prompt) if body.echo else (),
     )
@@ -113,5 +115,7 @@ def _queue_timeout(body: GenerationBody, headers: Mapping[str, str]) -> float | 
     return float(parse_header(Seconds, "X-Request-Timeout", value))
 
 
-def _include_usage(body: GenerationBody) -> bool:
-    return bool(body.stream_options and body.stream_options.include_usage)
+def _usage(body: GenerationBody) -> tuple[bool, bool]:
+    options = body.stream_options
+    wanted = bool(options and options.include_usage)
+    return wanted, wanted and bool(options and options.continuous_usage_stats)

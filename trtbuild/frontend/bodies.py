@@ -99,6 +99,8 @@ class _Body(BaseModel):
 
 class StreamOptions(_Body):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: the usage so far in every event."""
 
 
 class GenerationBody(_Body):

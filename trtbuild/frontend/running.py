@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 25
 """How long answers may take to finish when the front is stopped."""
 _WATCH_SECONDS = 0.25
+_KEEP_ALIVE_SECONDS = 75
+"""A connection may idle so long: more than clients and proxies let theirs idle (60 s is common), so that it is they who
+close it and no request meets a connection that is being closed."""
 _BACKLOG = 2048
 
 
@@ -48,6 +51,7 @@ def serve_front(options: FrontendOptions, listener: socket.socket, triton: Trito
         log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)

@@ -1,8 +1,9 @@
 """Triton's gRPC for an event loop: one bidirectional stream a request, cancelled with it.
 
-The generated stubs on grpc.aio and not tritonclient.grpc.aio, whose `stream_infer` drops the status of an error. A
-response is read from the socket when it is asked for, so a client that reads slowly holds its own answer back at the
-server, by HTTP/2's flow control, and fills no memory here.
+The generated stubs on grpc.aio, which tritonclient.grpc.aio wraps: that is no slower (0.24 ms of CPU time a response
+either way), but lets grpc's exceptions through beside its own and puts NumPy in between. A response is read from the
+socket when it is asked for, so a client that reads slowly holds its own answer back at the server, by HTTP/2's flow
+control, and fills no memory here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""The command line's gRPC client with the scripted model: several answers, log probabilities, whose an error is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.frontend.conftest import MODEL
+from trtbuild.errors import BuildError, InputError, TrtbuildError
+from trtbuild.triton.client import Chunk, Sampling, stream_generate
+from trtbuild.triton.server import TritonServer
+
+pytestmark = pytest.mark.slow  # the package starts a server
+
+
+def ask(triton: TritonServer, sampling: Sampling | None = None, **script: Any) -> list[Chunk]:
+    return list(stream_generate(triton.grpc_url, MODEL, prompt=json.dumps(script), sampling=sampling))
+
+
+def test_the_chunks_of_several_answers_come_mixed(triton: TritonServer) -> None:
+    chunks = ask(triton, Sampling(n=2), say=["the", " dog"])
+    assert [(chunk.sequence_index, chunk.text, chunk.finish_reason) for chunk in chunks] == [
+        (0, "the", ""), (1, "the", ""), (0, " dog", "stop"), (1, " dog", "stop"),
+    ]  # fmt: skip
+
+
+def test_log_probabilities(triton: TritonServer) -> None:
+    (chunk,) = ask(triton, Sampling(log_probs=True, top_log_probs=2), say=["the"])
+    (token,) = chunk.token_ids
+    assert chunk.log_probs == (-0.5,)
+    assert chunk.top_log_probs == (((token, -0.5), (token + 1, -1.5)),)
+    assert chunk.cached_tokens == chunk.prompt_tokens // 2 > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("INVALID_ARG", InputError), ("UNAVAILABLE", BuildError), ("INTERNAL", BuildError), ("NOT_FOUND", InputError)],
+)
+def test_whose_fault_it_is(triton: TritonServer, code: str, error: type[TrtbuildError]) -> None:
+    with pytest.raises(error, match="that is it"):
+        ask(triton, say=["the"], fail=[code, "that is it"])
