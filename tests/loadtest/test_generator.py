@@ -185,11 +185,11 @@ def test_a_server_that_is_gone_stops_the_run(monkeypatch: pytest.MonkeyPatch) ->
 def test_signals_stop_a_run_and_leave_what_it_has(number: signal.Signals) -> None:
     before = signal.getsignal(number)
 
-    def send_signal(generator: Generator) -> None:
+    def send_signal(target: Target, exchange: Exchange) -> None:  # the generator collects garbage before it begins
         asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), number)
 
-    target = Target(tokens=100, pause=0.02)
-    found = run(target, planned([0.0, 30.0]), before=send_signal)
+    target = Target(tokens=100, pause=0.02, then=send_signal)
+    found = run(target, planned([0.0, 30.0]))
     assert found.stopped == f"stopped by {number.name}" and found.signal == number
     assert outcomes(found) == [Outcome.UNFINISHED] and found.records[0].output_tokens > 0
     assert found.not_sent == 1 and target.given_up == 1
@@ -197,9 +197,12 @@ def test_signals_stop_a_run_and_leave_what_it_has(number: signal.Signals) -> Non
 
 
 def test_a_closed_loop_stops_too() -> None:
-    def send_signal(generator: Generator) -> None:
-        asyncio.get_running_loop().call_later(0.2, generator.stop, "enough")
+    generators: list[Generator] = []
 
-    found = run(Target(), [], clients=2, seconds=30.0, before=send_signal)
+    def stop(target: Target, exchange: Exchange) -> None:
+        if len(target.sent) == 5:  # clients take turns, so one is complete
+            generators[0].stop("enough")
+
+    found = run(Target(then=stop), [], clients=2, seconds=30.0, before=generators.append)
     assert found.stopped == "enough" and found.health.wall_seconds < 10
     assert Outcome.COMPLETED in outcomes(found)
