@@ -1,4 +1,4 @@
-"""The command line's gRPC client with the scripted model: several answers, log probabilities, whose an error is."""
+"""The gRPC client of `generate` with the scripted model: several answers, log probabilities, whose fault errors are."""
 
 from __future__ import annotations
 

@@ -195,6 +195,40 @@ def test_closing_streams_frees_their_places(client: OpenAI) -> None:
     assert time.monotonic() - begin < 5
 
 
+def test_the_beginning_of_a_prompt_is_found_in_the_cache(client: OpenAI) -> None:
+    prompt = "the lazy dog jumps over " * 20
+    first, second = (complete(client, prompt=prompt, temperature=0) for _ in range(2))
+    assert first.choices[0].text == second.choices[0].text
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    assert 0 < second.usage.prompt_tokens_details.cached_tokens < second.usage.prompt_tokens
+
+
+def test_a_full_queue_and_a_wait_that_is_too_long(real: Front, client: OpenAI) -> None:
+    """All places are taken by answers of the highest priority; of that, 64 may wait (serving/config.py)."""
+    high = {"priority": "high"}
+    running = [complete(client, max_tokens=3000, stream=True, extra_body=high) for _ in range(SLOTS)]
+    for stream in running:
+        next(stream)
+    with pytest.raises(openai.InternalServerError) as late:
+        complete(client, extra_body={**high, "timeout": 0.2})
+    assert (late.value.status_code, late.value.code) == (503, "queue_timeout")
+
+    async def crowd() -> list[Any]:
+        crowded = AsyncOpenAI(base_url=real.url, api_key="-", max_retries=0)
+        ask = {"model": MODEL, "prompt": "the", "max_tokens": 1, "extra_body": high}
+        asked = [asyncio.ensure_future(crowded.completions.create(**ask)) for _ in range(66)]
+        deadline = time.monotonic() + 20
+        while sum(request.done() for request in asked) < 2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for stream in running:
+            stream.close()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    refused = [answer for answer in asyncio.run(crowd()) if isinstance(answer, Exception)]
+    assert [(type(error), error.code) for error in refused] == [(openai.RateLimitError, "queue_full")] * 2
+    assert refused[0].response.headers["retry-after"] == "1"
+
+
 def test_many_at_once(real: Front) -> None:
     async def ask() -> list[str]:
         client = AsyncOpenAI(base_url=real.url, api_key="-", max_retries=0)

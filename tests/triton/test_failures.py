@@ -1,4 +1,4 @@
-"""Triton's errors; the texts are what tritonserver 2.51, grpcio 1.85 and serving/waiting.py say."""
+"""Triton's errors; the texts are what tritonserver 2.51, grpcio 1.85 and serving/engine.py say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from trtbuild.triton.failures import Failure, classify
         ("UNAVAILABLE", "Request for unknown model: 'm' has no available versions", Failure.NO_MODEL),
         ("UNAVAILABLE", "Exceeds maximum queue size", Failure.BUSY),
         ("", "Exceeds maximum queue size", Failure.BUSY),
-        ("UNAVAILABLE", "64 requests of priority 1 wait already, which is the most that may.", Failure.BUSY),
+        (
+            "UNAVAILABLE",
+            "The model is full: 64 requests of priority 1 wait already, which is the most that may. Try again later.",
+            Failure.BUSY,
+        ),
+        (
+            "UNAVAILABLE",
+            "The request waited 1.0 s and could not be started in its time; try again later.",
+            Failure.LATE,
+        ),
+        ("UNAVAILABLE", "The model is shutting down.", Failure.GONE),
         ("UNAVAILABLE", "Request timeout expired", Failure.LATE),
         ("INTERNAL", "the model computed nan as a logit", Failure.FAILED),
         ("UNAVAILABLE", "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1", Failure.GONE),

@@ -41,7 +41,7 @@ def classify(status: str, message: str) -> Failure:
     comes inside the stream, as a text without a code.
 
     UNAVAILABLE is the transport's word for a server that went away, and Triton's for a full queue, a wait that was too
-    long and a model that is not ready: those are told apart by their text (serving/waiting.py has the model's own).
+    long and a model that is not ready: those are told apart by their text (serving/engine.py has the model's own).
     """
     if status in _BY_STATUS:
         return _BY_STATUS[status]
