@@ -104,9 +104,11 @@ def test_time_runs_out_and_the_server_hears_of_it(endpoint: Endpoint, scripted: 
 
 
 def test_clients_that_leave_are_noticed_by_the_server(endpoint: Endpoint, scripted: Path) -> None:
+    """Between two responses: tritonserver 2.51 can crash when one is cancelled while it is being sent (its issues 7368
+    and 8034, mended in later releases)."""
     events = scripted / MODEL / "1" / "events"
     before = events.read_text()
-    (record,) = records(endpoint, script(repeat=TOKENS, pause=0.1), cancel_share=1.0, seed=1)
+    (record,) = records(endpoint, script(repeat=TOKENS, pause=0.5), cancel_share=1.0, seed=1)
     assert record.outcome is Outcome.CANCELLED and 0 < record.output_tokens < TOKENS
     assert ended_with(events, before, f"{record.output_tokens} cancelled")
 
