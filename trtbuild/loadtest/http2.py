@@ -1,8 +1,8 @@
 """As much of HTTP/2 as gRPC over plain TCP needs of a client (RFC 9113), without a task or a thread for what arrives.
 
 grpc.aio takes about 160 µs of CPU time for each response that it reads, at 1,200 a second, and this 52
-(scripts/bench_loadtest.py): what reading the socket costs, and 7 µs. The core that is left over is the server's that is to
-be measured, and the time of a response is taken when it was read.
+(scripts/bench_loadtest.py): what reading the socket costs, and 7 µs. The rest is left to the server that is to be
+measured, and the time of a response is taken when it was read.
 
 The server's header blocks are decoded by `hpack` (RFC 7541); the client's are written without compression.
 """
