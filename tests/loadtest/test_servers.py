@@ -89,9 +89,11 @@ def test_errors(endpoint: Endpoint, fail: list[str], outcome: Outcome, say: list
 
 
 def test_a_full_queue_of_tritons_own_refuses(triton: TritonServer) -> None:
-    """NARROW takes one request at a time, lets one wait, for half a second, and tells of it without a status."""
+    """NARROW takes one request at a time, lets one wait, for half a second, and tells of it without a status. Nobody
+    waits if the others come before the first is taken out of the queue."""
     found = records(GrpcAddress(triton.grpc_url, NARROW), *[script(hold=1.5)] * 4)
-    assert sorted(record.outcome.value for record in found) == ["completed", "refused", "refused", "timed out"]
+    outcomes = sorted(record.outcome.value for record in found)
+    assert outcomes in (["completed", "refused", "refused", last] for last in ("refused", "timed out"))
 
 
 def test_time_runs_out_and_the_server_hears_of_it(endpoint: Endpoint, scripted: Path) -> None:
