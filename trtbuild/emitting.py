@@ -120,7 +120,7 @@ def serving_config(
 
 def cache_dims(spec: DecoderSpec, profiles: ProfileSet, page_size: int | None = None) -> Cache:
     """The KV cache of this decoder under these profiles: in the plugin form as many pages as its slots would take."""
-    pages = {} if page_size is None else {"page_size": page_size, "pages": pool_pages(profiles, page_size)}
+    pages = {} if page_size is None else {"page_size": page_size, "pages": profiles.pages(page_size)}
     return Cache(
         layers=len(spec.layers),
         slots=profiles.slots,
@@ -130,11 +130,6 @@ def cache_dims(spec: DecoderSpec, profiles: ProfileSet, page_size: int | None = 
         value_dim=spec.attention.value_dim,
         **pages,
     )
-
-
-def pool_pages(profiles: ProfileSet, page_size: int) -> int:
-    """Pages of a cache that holds `slots` sequences of `capacity` positions; shorter ones leave room for more."""
-    return profiles.slots * -(-profiles.capacity // page_size)
 
 
 def _eos_token_ids(generation: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:

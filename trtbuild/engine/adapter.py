@@ -159,7 +159,6 @@ def _paged_input_shapes(request: EngineRequest, page_size: int, profile: Profile
     The pool of pages may be any that is no larger than a static cache.
     """
     profiles, batch = request.profiles, getattr(profile.batch, point)
-    most = profiles.slots * -(-profiles.capacity // page_size)
     return contract.paged_input_shapes(
         batch=batch,
         tokens=batch * getattr(profile.tokens, point),
@@ -169,7 +168,7 @@ def _paged_input_shapes(request: EngineRequest, page_size: int, profile: Profile
         kv_heads=request.kv_heads,
         head_dim=request.key_dim,
         page_size=page_size,
-        pages=1 if point == "min" else most,
+        pages=1 if point == "min" else profiles.pages(page_size),
         position_ids=request.position_ids,
     )
 

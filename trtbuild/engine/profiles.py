@@ -81,6 +81,10 @@ class ProfileSet:
             )
         return max(chunks)
 
+    def pages(self, page_size: int) -> int:
+        """Pages of a cache that holds all slots at full length; shorter sequences leave room for more."""
+        return self.slots * -(-self.capacity // page_size)
+
     @property
     def scores_only(self) -> bool:
         """Every profile returns the logits of every token: the engine scores texts and generates none."""

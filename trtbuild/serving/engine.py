@@ -152,7 +152,7 @@ class Engine:
             for sequence in map(_own, self.scheduler.expire(now)):
                 waited = now - sequence.arrival
                 error = f"The request waited {waited:.1f} s and could not be started in its time; try again later."
-                self._finish(sequence, "timeout", error=error)
+                self._say_last(sequence, "timeout", error=error)
             if over or (self._stopping and self.scheduler.is_idle and not self._arrived):
                 return None
             plan = self.scheduler.plan(now)
@@ -174,7 +174,7 @@ class Engine:
                 self.scheduler.add(sequence)
             except Unavailable as error:
                 sequence.status = Status.FINISHED
-                self._say_last(sequence, "refused", "", f"The model is full: {error} Try again later.")
+                self._say_last(sequence, "refused", error=f"The model is full: {error} Try again later.")
         for sequence in cancelled:
             if _is_queued(sequence):
                 self._finish(sequence, "cancelled")
@@ -235,7 +235,7 @@ class Engine:
         self.scheduler.append(sequence, token)
         followers, sequence.followers = sequence.followers, []
         for follower in followers:
-            self.scheduler.follow(follower)
+            self.scheduler.add(follower, unlimited=True)
             if follower.cancelled:
                 self.cancel(follower)
         ends = token in self._end and not sampler.params.ignore_eos
@@ -247,9 +247,9 @@ class Engine:
         elif text:
             self._emit(sequence, text)
 
-    def _finish(self, sequence: Generation, reason: str, text: str = "", error: str = "") -> None:
+    def _finish(self, sequence: Generation, reason: str, text: str = "") -> None:
         self.scheduler.finish(sequence)
-        self._say_last(sequence, reason, text, error)
+        self._say_last(sequence, reason, text)
 
     def _fail(self, sequence: Generation, error: str) -> None:
         if sequence.status is Status.FINISHED:
@@ -260,9 +260,9 @@ class Engine:
                 self._runner.clear(pages)
         except Exception:
             self._log(f"The pages {pages} could not be cleared:\n{traceback.format_exc()}")
-        self._say_last(sequence, "error", "", error)
+        self._say_last(sequence, "error", error=error)
 
-    def _say_last(self, sequence: Generation, reason: str, text: str, error: str) -> None:
+    def _say_last(self, sequence: Generation, reason: str, text: str = "", error: str = "") -> None:
         self._metrics.finished(sequence, reason, self._clock())
         self._emit(sequence, text, reason, error)
         for follower in sequence.followers:  # they were never queued: nothing was there for them to share

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-K = 2
 WINDOW_SECONDS = 600.0
 WEIGHT_PER_LEVEL = 2.0
 """A page used by requests of one level higher may be so many times as old."""
@@ -59,7 +58,7 @@ class LruK:
 
     def add(self, page: int, now: float, priority: int, depth: int) -> None:
         """A request that used `page` is over and nobody uses it any more."""
-        history = self._used(page, now, priority, depth)
+        history = self.use(page, now, priority, depth)
         self._stamp += 1
         self._resident[page] = self._stamp
         hot = history.before > now - self._window
@@ -69,9 +68,16 @@ class LruK:
         if self._entries > 4 * len(self._resident) + 64:
             self._drop_stale()
 
-    def use(self, page: int, now: float, priority: int, depth: int) -> None:
-        """A request that used `page` is over; others still use it."""
-        self._used(page, now, priority, depth)
+    def use(self, page: int, now: float, priority: int, depth: int) -> History:
+        """A request that used `page` is over; others may still use it."""
+        history = self._histories.get(page)
+        if history is None:
+            history = self._histories[page] = History(now, priority, depth)
+        else:
+            history.before, history.last, history.depth = history.last, now, depth
+            history.priority = min(history.last_priority, priority)
+            history.last_priority = priority
+        return history
 
     def take(self, page: int) -> None:
         """`page` is used again; its history stays. Raises KeyError for one that is not here."""
@@ -114,13 +120,3 @@ class LruK:
                 heaps[priority] = [entry for entry in heap if not self._stale(entry)]
                 heapq.heapify(heaps[priority])
         self._entries = len(self._resident)
-
-    def _used(self, page: int, now: float, priority: int, depth: int) -> History:
-        history = self._histories.get(page)
-        if history is None:
-            history = self._histories[page] = History(now, priority, depth)
-        else:
-            history.before, history.last, history.depth = history.last, now, depth
-            history.priority = min(history.last_priority, priority)
-            history.last_priority = priority
-        return history

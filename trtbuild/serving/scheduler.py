@@ -117,17 +117,13 @@ class Scheduler:
         yield from self.running
         yield from self.waiting
 
-    def add(self, sequence: Sequence) -> None:
-        """Raises Unavailable if as many as may wait do."""
+    def add(self, sequence: Sequence, *, unlimited: bool = False) -> None:
+        """Raises Unavailable if as many as may wait do, unless `unlimited`: another answer to a prompt that was let
+        in."""
         if not 1 <= sequence.priority <= len(self.policy.levels):
             raise ValueError(f"there is no priority {sequence.priority}")
         self._salt(sequence)
-        self.waiting.add(sequence)
-
-    def follow(self, sequence: Sequence) -> None:
-        """Another answer to a prompt that was let in: it waits, and no limit counts it."""
-        self._salt(sequence)
-        self.waiting.add(sequence, unlimited=True)
+        self.waiting.add(sequence, unlimited=unlimited)
 
     def expire(self, now: float) -> list[Sequence]:
         """Take out those that waited longer than they may; each has been finished."""
@@ -212,8 +208,7 @@ class Scheduler:
             try:
                 self.cache.extend(table, self._now)
             except OutOfPages:
-                self.preemptions += 1
-                self._put_back(self.running[-1])
+                self._preempt(self.running[-1])
 
     def _take_prompts(self, plan: Plan) -> None:
         prompts = deque(s for s in self.running if len(s.tokens) - s.table.length > 1)
@@ -281,8 +276,7 @@ class Scheduler:
             if self._is_worth_waiting(victim):
                 return False
             victims.remove(victim)
-            self.preemptions += 1
-            self._put_back(victim)
+            self._preempt(victim)
         self.waiting.remove(sequence)
         sequence.status, sequence.level = Status.RUNNING, level
         sequence.resumed = self._now
@@ -298,6 +292,12 @@ class Scheduler:
             return False
         wait = min(answering) * self._answer_seconds
         return wait < WAIT_SHARE * victim.table.length * self._prefill_seconds
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """It gives way to another."""
+        self.preemptions += 1
+        sequence.preemptions += 1
+        self._put_back(sequence)
 
     def _put_back(self, sequence: Sequence) -> None:
         """It waits again, without pages; what it had computed is found when it goes on, if it is still there."""

@@ -121,20 +121,15 @@ class TritonMetrics:
         self._values[name, ()] = self._values.get((name, ()), 0.0) + more
 
     def _loop(self) -> None:
-        failed = False
-        while not self._over.wait(FLUSH_SECONDS) or self._changed():
+        failed = over = False
+        while not over:
+            over = self._over.wait(FLUSH_SECONDS)
             try:
                 self._flush()
             except Exception:  # a server without metrics, or one that is going down
                 if not failed:
                     pb_utils.Logger.log_error(f"Metrics could not be counted:\n{traceback.format_exc()}")
                 failed = True
-            if self._over.is_set():
-                return
-
-    def _changed(self) -> bool:
-        with self._lock:
-            return any(self._shown.get(key) != value for key, value in self._all().items())
 
     def _all(self) -> dict[_Key, float]:
         values = dict(self._values)

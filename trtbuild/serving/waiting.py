@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from .config import Level
 from .errors import Unavailable
@@ -80,36 +81,30 @@ class WaitingQueue:
     def next(self) -> Sequence | None:
         """The most urgent one."""
         for waiting in self._levels:
-            while waiting.resumed and waiting.resumed[0][-1].status is not Status.WAITING:
-                heapq.heappop(waiting.resumed)
-            if waiting.resumed:
-                return waiting.resumed[0][-1]
-            while waiting.urgent and waiting.urgent[0][-1].status is not Status.WAITING:
-                heapq.heappop(waiting.urgent)
-            if waiting.urgent:
-                return waiting.urgent[0][-1]
+            first = _first(waiting.resumed) or _first(waiting.urgent)
+            if first is not None:
+                return first
         return None
 
     def overdue(self, now: float) -> Sequence | None:
         """The one that has waited longest, whatever its priority, if that is longer than the queue's patience."""
-        first: Sequence | None = None
-        for waiting in self._levels:
-            heap = waiting.oldest
-            while heap and heap[0][-1].status is not Status.WAITING:
-                heapq.heappop(heap)
-            if heap and (first is None or heap[0][0] < first.order):
-                first = heap[0][-1]
+        oldest = (_first(waiting.oldest) for waiting in self._levels)
+        first = min((s for s in oldest if s is not None), key=lambda s: s.order, default=None)
         return first if first is not None and now - first.arrival > self._patience else None
 
     def expired(self, now: float) -> list[Sequence]:
         """Those whose deadline has passed before they were started; they are still in the queue."""
         late = []
         for waiting in self._levels:
-            heap = waiting.urgent
-            while heap and (heap[0][-1].status is not Status.WAITING or heap[0][-1].started is not None):
-                heapq.heappop(heap)
-            while heap and heap[0][0] < now:
-                sequence = heapq.heappop(heap)[-1]
-                if sequence.status is Status.WAITING and sequence.started is None:
-                    late.append(sequence)
+            while (first := _first(waiting.urgent)) is not None and (first.started is not None or first.deadline < now):
+                heapq.heappop(waiting.urgent)
+                if first.started is None:  # else it was preempted, and is among `resumed`
+                    late.append(first)
         return late
+
+
+def _first(heap: list[Any]) -> Sequence | None:
+    """The sequence of a heap's first entry, without those that do not wait any more."""
+    while heap and heap[0][-1].status is not Status.WAITING:
+        heapq.heappop(heap)
+    return heap[0][-1] if heap else None

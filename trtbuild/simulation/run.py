@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,9 +82,7 @@ def static(workload: Workload, cost: Roofline, *, batch: int) -> Outcome:
     return Outcome(first, per_token, now - float(workload.arrivals[0]), steps)
 
 
-def _continuous(
-    workload: Workload, cost: Roofline, policy: Policy, *, progress: Callable[[int], None] | None = None
-) -> Outcome:
+def _continuous(workload: Workload, cost: Roofline, policy: Policy) -> Outcome:
     scheduler = Scheduler(KVCache(max(1, cost.positions // PAGE_SIZE), PAGE_SIZE, reuse=False), policy)
     first, per_token = _nothing(workload), _nothing(workload)
     numbers: dict[int, int] = {}

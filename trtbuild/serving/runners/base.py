@@ -74,6 +74,16 @@ class SlotRun(NamedTuple):
         """How many positions of each slot attention looks at: up to the last token of a row of the step."""
         return max(int(self.positions[i]) for i, row in enumerate(self.rows) if row >= 0) + self.tokens.shape[1]
 
+    def inputs(self, *, sequence_lengths: bool) -> dict[str, NDArray[np.int64]]:
+        """The graph's inputs that tell of the rows; `sequence_lengths`: it has that one."""
+        batch, count = self.tokens.shape
+        found = {
+            names.INPUT_IDS: self.tokens,
+            names.POSITION_IDS: self.positions[:, np.newaxis] + np.arange(count),
+            names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
+        }
+        return {**found, names.SEQUENCE_LENGTHS: self.lengths} if sequence_lengths else found
+
 
 class SlotRuns:
     """A step of the native form as runs: its rows of one token together, every longer one alone.
@@ -88,7 +98,17 @@ class SlotRuns:
         self._filled = np.zeros(slots, np.int64)
         self._last = capacity - 1
 
-    def split(self, rows: Sequence[StepRow]) -> list[SlotRun]:
+    def step(
+        self, rows: Sequence[StepRow], run_one: Callable[[SlotRun], NDArray[np.float32]]
+    ) -> list[NDArray[np.float32]]:
+        """`Runner.step`, where `run_one` gives the logits f32 [batch, vocab] of a run: memory that no other run of the
+        step writes to."""
+        logits: dict[int, NDArray[np.float32]] = {}
+        for run in self._split(rows):
+            logits.update(zip(run.rows, run_one(run), strict=True))
+        return [logits[index] for index, row in enumerate(rows) if row.wants_logits]
+
+    def _split(self, rows: Sequence[StepRow]) -> list[SlotRun]:
         """The runs; what they write counts as written."""
         single = [(row.pages[0], index) for index, row in enumerate(rows) if len(row.tokens) == 1]
         runs = [self._decode(rows, dict(single))] if single else []

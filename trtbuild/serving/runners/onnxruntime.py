@@ -55,15 +55,7 @@ class OnnxRuntimeRunner:
         self._bindings: dict[tuple[int, int, bool], Any] = {}
 
     def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
-        logits: list[NDArray[np.float32] | None] = [None] * len(rows)
-        for run in self._runs.split(rows):
-            batch, count = run.tokens.shape
-            of_run = self._chunk_logits[run.first : run.first + 1] if count > 1 else self._logits[:batch]
-            self._run(run, of_run)
-            for place, row in enumerate(run.rows):
-                if row >= 0:
-                    logits[row] = of_run[place]
-        return [found for row, found in zip(rows, logits, strict=True) if row.wants_logits and found is not None]
+        return self._runs.step(rows, self._run)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         for copy in copies:
@@ -80,21 +72,17 @@ class OnnxRuntimeRunner:
         self._cache.clear()
         del self._session
 
-    def _run(self, run: SlotRun, logits: NDArray[np.float32]) -> None:
+    def _run(self, run: SlotRun) -> NDArray[np.float32]:
+        """One run; f32 [batch, vocab] of each row's last token."""
         batch, count = run.tokens.shape
+        logits = self._chunk_logits[run.first : run.first + 1] if count > 1 else self._logits[:batch]
         binding = self._binding(run.first, logits)
-        positions = run.positions[:, np.newaxis] + self._cache_positions[:count]
-        inputs = {
-            names.INPUT_IDS: run.tokens,
-            names.POSITION_IDS: positions,
-            names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
-            names.CACHE_POSITIONS: self._cache_positions[: run.kv],
-        }
-        if self._sequence_lengths:
-            inputs[names.SEQUENCE_LENGTHS] = run.lengths
+        inputs = run.inputs(sequence_lengths=self._sequence_lengths)
+        inputs[names.CACHE_POSITIONS] = self._cache_positions[: run.kv]
         for name, values in inputs.items():
             binding.bind_input(name, "cpu", 0, _INT64, values.shape, values.ctypes.data)
         self._session.run_with_iobinding(binding)
+        return logits
 
     def _binding(self, first: int, logits: NDArray[np.float32]) -> Any:
         """Everything whose shape and address depend on the slots alone."""

@@ -82,13 +82,7 @@ class TensorRTRunner:
                 raise BackendError(f"{gpu.name()} has too little free memory for {file.name}: {error}") from error
 
     def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
-        logits: list[NDArray[np.float32] | None] = [None] * len(rows)
-        for run in self._runs.split(rows):
-            of_run = self._step(run)
-            for place, row in enumerate(run.rows):
-                if row >= 0:
-                    logits[row] = of_run[place]
-        return [found for row, found in zip(rows, logits, strict=True) if row.wants_logits and found is not None]
+        return self._runs.step(rows, self._run)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         heads, item = self._config.cache.kv_heads, self._item_bytes
@@ -119,18 +113,12 @@ class TensorRTRunner:
             self._cache.clear()
         self._primary.detach()
 
-    def _step(self, run: SlotRun) -> NDArray[np.float32]:
+    def _run(self, run: SlotRun) -> NDArray[np.float32]:
         """One run; f32 [batch, vocab] of each row's last token."""
         batch, count = run.tokens.shape
         profile, kv = select_profile(self._config, batch, count, run.kv)
         context = self._contexts[profile]
-        inputs = {
-            names.INPUT_IDS: run.tokens,
-            names.POSITION_IDS: run.positions[:, np.newaxis] + np.arange(count),
-            names.LOGITS_POSITIONS: np.full((batch, 1), count - 1, np.int64),
-        }
-        if self._config.sequence_lengths:
-            inputs[names.SEQUENCE_LENGTHS] = run.lengths
+        inputs = run.inputs(sequence_lengths=self._config.sequence_lengths)
         with self._current():
             self._set_shapes(context, run.first, batch, count, kv)
             for name, values in inputs.items():
