@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,9 +207,14 @@ def test_the_beginning_of_a_prompt_is_found_in_the_cache(client: OpenAI) -> None
 def test_a_full_queue_and_a_wait_that_is_too_long(real: Front, client: OpenAI) -> None:
     """All places are taken by answers of the highest priority; of that, 64 may wait (serving/config.py)."""
     high = {"priority": "high"}
-    running = [complete(client, max_tokens=3000, stream=True, extra_body=high) for _ in range(SLOTS)]
-    for stream in running:
+
+    def start(_: int) -> Any:
+        stream = complete(client, max_tokens=4000, stream=True, extra_body=high)
         next(stream)
+        return stream
+
+    with ThreadPoolExecutor(SLOTS) as together:  # one by one the first, a fast one while alone, would end too soon
+        running = list(together.map(start, range(SLOTS)))
     with pytest.raises(openai.InternalServerError) as late:
         complete(client, extra_body={**high, "timeout": 0.2})
     assert (late.value.status_code, late.value.code) == (503, "queue_timeout")
