@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trtbuild.errors import InputError
 from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline
 from trtbuild.simulation.run import adaptive, fifo, static
-from trtbuild.simulation.summary import summary
+from trtbuild.simulation.summary import check_objectives, summary
 from trtbuild.simulation.workload import Workload, mixed
+from trtbuild.slo import parse_slo
 
 UNIT = Roofline(Decoder("unit", 1e9, 1, 1, 1, 1, 1.0), Gpu("unit", 1e9, 1e18, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
 """Reads its weights in a second, the cache in next to nothing, and computes at once: every step takes one."""
@@ -69,17 +71,36 @@ def test_the_workload_is_what_was_asked_for_and_the_same_again() -> None:
 
 def test_a_summary_by_hand() -> None:
     asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 2), (10.0, 5, 1, 1))
-    found = summary("fifo", asked, fifo(asked, UNIT, batch=4), ttft=1.2, tpot=1.01)
+    outcome = fifo(asked, UNIT, batch=4)
+    found = summary("fifo", asked, outcome, parse_slo(["ttft=1.2s,tpot=1.01s"]))
     assert (found.good_share, found.good_share_urgent) == (near(2 / 3), 1.0)
     assert found.goodput == near(2 / 11) and found.tokens_per_second == near(6 / 11)
     assert found.ttft_p50 == near(1.0) and found.not_served == 0
+    # A ends after 3 s, B after 2.5; a priority's own limit stands in place of the general one, and others do not count.
+    assert outcome.good(asked, parse_slo(["e2e=2.7s"])).tolist() == [False, True, True]
+    assert outcome.good(asked, parse_slo(["e2e=2.7s", "2:e2e=2s"])).tolist() == [False, False, True]
+    assert summary("fifo", asked, outcome, parse_slo(["2:ttft=2s"])).good_share == 1.0
+    assert summary("fifo", asked, outcome, parse_slo(["2:ttft=2s"])).goodput == near(1 / 11)
+    with pytest.raises(InputError, match="no request has an objective \\(priority 3: ttft ≤ 1 s\\); .* are 1, 2"):
+        check_objectives(parse_slo(["3:ttft=1s"]), asked)
+
+
+def test_the_longest_gap_is_what_an_objective_for_each_is_held_against() -> None:
+    # B's prompt is 3 s of arithmetic while A answers: gaps of 1, 3 (and of 1 on the mean of 4).
+    asked = workload((0.0, 1, 5, 1), (0.5, 3000, 1, 1))
+    slow = Roofline(UNIT.decoder, Gpu("slow", 1e9, 2e12, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
+    outcome = fifo(asked, slow, batch=4)
+    assert outcome.longest.tolist() == pytest.approx([3.0, 0.0], rel=2e-3)
+    assert outcome.per_token.tolist() == pytest.approx([6 / 4, 0.0], rel=2e-3)
+    assert outcome.good(asked, parse_slo(["itl=2s"])).tolist() == [False, True]
+    assert outcome.good(asked, parse_slo(["tpot=2s"])).tolist() == [True, True]
 
 
 def test_under_load_the_adaptive_policy_keeps_more_promises() -> None:
     cost = Roofline(DECODERS["70b"], GPUS["h100"], 8)
     asked = mixed(800, 40.0, seed=1)
     good = [
-        outcome.good(1.0, 0.05).sum()
+        outcome.good(asked, parse_slo(["ttft=1s,tpot=50ms"])).sum()
         for outcome in (
             adaptive(asked, cost, batch=256, objective=0.05),
             fifo(asked, cost, batch=256),

@@ -15,6 +15,7 @@ from trtbuild.serving.scheduler import Plan, Policy, Scheduler
 from trtbuild.serving.sequence import Sequence
 from trtbuild.simulation.cost import Roofline
 from trtbuild.simulation.workload import Workload
+from trtbuild.slo import Latency, Slo
 
 PAGE_SIZE = 64
 PREFILL = 8192
@@ -27,17 +28,43 @@ class Outcome:
 
     first: NDArray[np.float64]
     """Seconds from arrival to the first token."""
+    last: NDArray[np.float64]
+    """Seconds from arrival to the last token."""
+    longest: NDArray[np.float64]
+    """The most seconds between two tokens; 0 for an answer of one token."""
     per_token: NDArray[np.float64]
-    """Mean seconds between the tokens after it; 0 for an answer of one token."""
+    """Mean seconds between two tokens; 0 for an answer of one token."""
     seconds: float
     """From the first arrival to the last token."""
     steps: int
     preemptions: int = 0
 
-    def good(self, ttft: float, tpot: float) -> NDArray[np.bool_]:
-        """Which requests kept to both objectives, in seconds."""
-        with np.errstate(invalid="ignore"):
-            return (self.first <= ttft) & (self.per_token <= tpot)
+    def of(self, latency: Latency) -> NDArray[np.float64]:
+        """What an objective is held against, as loadtest/latencies.py has it."""
+        match latency:
+            case Latency.TTFT:
+                return self.first
+            case Latency.ITL:
+                return self.longest
+            case Latency.TPOT:
+                return self.per_token
+            case Latency.E2E:
+                return self.last
+
+    def good(self, workload: Workload, slo: Slo) -> NDArray[np.bool_]:
+        """Which requests kept to every limit of their priority; False where there is none."""
+        good = ~np.isnan(self.first) & has_limits(workload, slo)
+        for priority in np.unique(workload.priorities).tolist():
+            own = workload.priorities == priority
+            for latency, limit in slo.of(priority).items():
+                good[own] &= self.of(latency)[own] <= limit
+        return good
+
+
+def has_limits(workload: Workload, slo: Slo) -> NDArray[np.bool_]:
+    """Which requests are of a priority that the objectives say anything of: as in `bench`, only they count."""
+    with_limits = [priority for priority in np.unique(workload.priorities).tolist() if slo.of(priority)]
+    return np.isin(workload.priorities, with_limits)
 
 
 def adaptive(workload: Workload, cost: Roofline, *, batch: int, objective: float) -> Outcome:
@@ -57,7 +84,7 @@ def fifo(workload: Workload, cost: Roofline, *, batch: int) -> Outcome:
 
 def static(workload: Workload, cost: Roofline, *, batch: int) -> Outcome:
     """Batches of up to `batch` requests, in order of arrival, each until its longest answer is complete."""
-    first, per_token = _nothing(workload), _nothing(workload)
+    first, last, longest, per_token = (_nothing(workload) for _ in range(4))
     now, done, steps = 0.0, 0, 0
     while done < len(workload.arrivals):
         now = max(now, float(workload.arrivals[done]))
@@ -68,25 +95,26 @@ def static(workload: Workload, cost: Roofline, *, batch: int) -> Outcome:
         members = members[: max(1, fitting)]
         prompts, answers = workload.prompts[members], workload.answers[members]
         # Padded: every row has the longest prompt, and stays until the longest answer is over.
-        rows, longest, width = len(members), int(answers.max()), int(prompts.max())
+        rows, tokens, width = len(members), int(answers.max()), int(prompts.max())
         now += cost.step(rows * width, rows * width, rows * width * width // 2)
-        first[members] = now - workload.arrivals[members]
-        ends = np.empty(longest)
+        ends = np.empty(tokens)
         ends[0] = now
-        for token in range(1, longest):
+        for token in range(1, tokens):
             now += cost.step(rows, rows * (width + token), rows * (width + token))
             ends[token] = now
+        first[members] = ends[0] - workload.arrivals[members]
+        last[members] = ends[answers - 1] - workload.arrivals[members]
+        longest[members] = np.maximum.accumulate(np.diff(ends, prepend=ends[0]))[answers - 1]
         per_token[members] = (ends[answers - 1] - ends[0]) / np.maximum(answers - 1, 1)
-        steps += longest
+        steps += tokens
         done += len(members)
-    return Outcome(first, per_token, now - float(workload.arrivals[0]), steps)
+    return Outcome(first, last, longest, per_token, now - float(workload.arrivals[0]), steps)
 
 
 def _continuous(workload: Workload, cost: Roofline, policy: Policy) -> Outcome:
     scheduler = Scheduler(KVCache(max(1, cost.positions // PAGE_SIZE), PAGE_SIZE, reuse=False), policy)
-    first, per_token = _nothing(workload), _nothing(workload)
+    first, last, longest, per_token = (_nothing(workload) for _ in range(4))
     numbers: dict[int, int] = {}
-    begun: dict[int, float] = {}
     coming = deque(range(len(workload.arrivals)))
     arrivals = workload.arrivals.tolist()
     now, steps = 0.0, 0
@@ -117,15 +145,18 @@ def _continuous(workload: Workload, cost: Roofline, policy: Policy) -> Outcome:
         complete = [row.sequence for row in plan.rows if row.completes]
         scheduler.commit(plan, now)
         for sequence in complete:
+            number = numbers[id(sequence)]
             if sequence.generated == 0:
-                begun[id(sequence)] = now
+                first[number], longest[number] = now - sequence.arrival, 0.0
+            else:
+                longest[number] = max(longest[number], now - sequence.latest)
             scheduler.append(sequence, 0)
             if sequence.remaining <= 0:
                 scheduler.finish(sequence)
-                number, start = numbers.pop(id(sequence)), begun.pop(id(sequence))
-                first[number] = start - sequence.arrival
-                per_token[number] = (now - start) / max(1, sequence.generated - 1)
-    return Outcome(first, per_token, now - arrivals[0], steps, scheduler.preemptions)
+                del numbers[id(sequence)]
+                last[number] = now - sequence.arrival
+                per_token[number] = (last[number] - first[number]) / max(1, sequence.generated - 1)
+    return Outcome(first, last, longest, per_token, now - arrivals[0], steps, scheduler.preemptions)
 
 
 def _seconds(plan: Plan, cost: Roofline) -> float:
