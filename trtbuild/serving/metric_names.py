@@ -32,8 +32,9 @@ GAUGES = {
     "trtbuild_cache_used_ratio": "Share of the KV cache's pages that answers use.",
     "trtbuild_token_budget": "Tokens of prompts that a step may take beside answers.",
 }
+OUTCOMES = ("stop", "length", "cancelled", "error", "refused", "timeout")
 COUNTERS = {
-    "trtbuild_requests_total": "Answers by priority and outcome: stop, length, cancelled, error, refused, timeout.",
+    "trtbuild_requests_total": f"Answers by priority and outcome: {', '.join(OUTCOMES)}.",
     "trtbuild_prompt_tokens_total": "Tokens of prompts, those from the cache included.",
     "trtbuild_cached_prompt_tokens_total": "Tokens of prompts whose keys and values were in the cache.",
     "trtbuild_generated_tokens_total": "Tokens of answers.",

@@ -18,7 +18,7 @@ import triton_python_backend_utils as pb_utils
 
 from .config import ServingConfig
 from .generation import Generation
-from .metric_names import COUNTERS, GAUGES, HISTOGRAMS
+from .metric_names import COUNTERS, GAUGES, HISTOGRAMS, OUTCOMES
 from .scheduler import Plan, Scheduler
 
 FLUSH_SECONDS = 1.0
@@ -60,7 +60,8 @@ class TritonMetrics:
             for name, spec in HISTOGRAMS.items()
             for priority in (self._priorities if spec.by_priority else (0,))
         }
-        self._values: dict[_Key, float] = {}
+        # From the start on: `rate` does not see the step from no series to the first one of an outcome.
+        self._values = dict.fromkeys(self._counters(), 0.0)
         self._families: dict[str, Any] = {}
         self._metrics: dict[_Key, Any] = {}
         self._shown: dict[_Key, float] = {}
@@ -105,20 +106,28 @@ class TritonMetrics:
     def finished(self, sequence: Generation, reason: str, now: float) -> None:
         with self._lock:
             self._histograms["trtbuild_request_seconds", sequence.priority].observe(now - sequence.arrival)
-            self._outcome(sequence.priority, reason)
+            self._values[_outcome(sequence.priority, reason)] += 1
 
     def stop(self) -> None:
-        """Carry the last numbers over."""
+        """Carry the last numbers over, and take the metrics from the server.
+
+        Python would do the latter too late: they ask the server for it, and the process crashes when nobody is there.
+        """
         self._over.set()
         self._thread.join()
+        self._metrics.clear()
+        self._families.clear()
 
-    def _outcome(self, priority: int, outcome: str) -> None:
-        labels = (("outcome", outcome), ("priority", str(priority)))
-        key = ("trtbuild_requests_total", labels)
-        self._values[key] = self._values.get(key, 0.0) + 1
+    def _counters(self) -> Iterator[_Key]:
+        for name in COUNTERS:
+            if name != "trtbuild_requests_total":
+                yield name, ()
+        for priority in self._priorities:
+            for outcome in OUTCOMES:
+                yield _outcome(priority, outcome)
 
     def _count(self, name: str, more: float) -> None:
-        self._values[name, ()] = self._values.get((name, ()), 0.0) + more
+        self._values[name, ()] += more
 
     def _loop(self) -> None:
         failed = over = False
@@ -162,6 +171,10 @@ class TritonMetrics:
             kind = pb_utils.MetricFamily.GAUGE if name in GAUGES else pb_utils.MetricFamily.COUNTER
             family = self._families[name] = pb_utils.MetricFamily(name=name, description=_description(name), kind=kind)
         return family
+
+
+def _outcome(priority: int, outcome: str) -> _Key:
+    return "trtbuild_requests_total", (("outcome", outcome), ("priority", str(priority)))
 
 
 def _description(name: str) -> str:
