@@ -28,6 +28,7 @@ from .config import ServingConfig
 from .engine import Engine
 from .errors import RequestError, Unavailable
 from .generation import Generation, Output
+from .guard import Guard
 from .interface import INPUTS
 from .log_probs import LogProbs
 from .request import GenerateRequest, parse_request
@@ -57,6 +58,7 @@ class TritonPythonModel:
         )
         self._engine.start()
         self._delivery = Delivery(self._engine)
+        self._guard = Guard(config.model_name)
 
     def execute(self, requests: list[Any]) -> None:
         """Hand each request to the engine. Its responses, and its final flag, come from `Delivery`."""
@@ -75,10 +77,13 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Let what runs finish, then give the memory back."""
-        self._engine.stop(DRAIN_SECONDS)
-        self._delivery.stop()
-        self._metrics.stop()
-        self._runner.close()
+        try:
+            self._engine.stop(DRAIN_SECONDS)
+            self._delivery.stop()
+            self._metrics.stop()
+            self._runner.close()
+        finally:
+            self._guard.release()
 
     def _accept(self, request: Any, reply: Reply) -> None:
         tensors = ((spec.name, pb_utils.get_input_tensor_by_name(request, spec.name)) for spec in INPUTS)
