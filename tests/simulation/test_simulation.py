@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trtbuild.errors import InputError
-from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline
-from trtbuild.simulation.run import adaptive, fifo, static
+from trtbuild.simulation.continuous import continuous
+from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline, Work
+from trtbuild.simulation.outcome import Outcome, weighted_percentile
+from trtbuild.simulation.run import Policy, serve
+from trtbuild.simulation.server import Server, modelled
 from trtbuild.simulation.summary import check_objectives, summary
 from trtbuild.simulation.workload import Workload, mixed
 from trtbuild.slo import parse_slo
@@ -18,6 +23,10 @@ def near(value: object) -> object:
     return pytest.approx(value, rel=1e-5)
 
 
+def unit(batch: int) -> Server:
+    return modelled(UNIT, batch=batch, itl=1e9)
+
+
 def workload(*requests: tuple[float, int, int, int]) -> Workload:
     """(arrival, prompt, answer, priority) each."""
     arrivals, prompts, answers, priorities = zip(*requests, strict=True)
@@ -28,18 +37,18 @@ def test_a_step_reads_the_weights_and_the_cache_or_multiplies() -> None:
     cost = Roofline(DECODERS["8b"], GPUS["h100"], bandwidth_share=1.0, flops_share=1.0, launch=0.0)
     # 16.06 GB of weights; 128 KiB a position: 32 layers x 8 heads x 128 x 2 (keys, values) x 2 bytes.
     assert DECODERS["8b"].kv_bytes == 131_072
-    assert cost.step(1, 0, 0) == pytest.approx(16.06e9 / 3.35e12)
-    assert cost.step(32, 32 * 4096, 32 * 4096) == pytest.approx((16.06e9 + 32 * 4096 * 131_072) / 3.35e12)
-    assert cost.step(8192, 8192, 0) == pytest.approx(2 * 8.03e9 * 8192 / 989e12)
+    assert cost.step(Work(answers=1)) == pytest.approx(16.06e9 / 3.35e12)
+    assert cost.step(Work(answers=32, answered=32 * 4096)) == pytest.approx((16.06e9 + 32 * 4096 * 131_072) / 3.35e12)
+    assert cost.step(Work(1, 8192, 8192, 0)) == pytest.approx(2 * 8.03e9 * 8192 / 989e12)
     eight = Roofline(DECODERS["70b"], GPUS["h100"], 8, 1.0, 1.0, launch=0.0, all_reduce=1e-5)
-    assert eight.step(1, 0, 0) == pytest.approx(141.2e9 / (8 * 3.35e12) + 160 * 1e-5)
+    assert eight.step(Work(answers=1)) == pytest.approx(141.2e9 / (8 * 3.35e12) + 160 * 1e-5)
     assert eight.positions == int((0.9 * 8 * 80e9 - 141.2e9) / (2 * 80 * 8 * 128 * 2))
 
 
-@pytest.mark.parametrize("serve", [fifo, lambda *a, **k: adaptive(*a, objective=1e9, **k)])
-def test_continuous_batching_by_hand(serve: object) -> None:
+@pytest.mark.parametrize("policy", [Policy.FIFO, Policy.ADAPTIVE])
+def test_continuous_batching_by_hand(policy: Policy) -> None:
     asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 1), (10.0, 5, 1, 1))
-    outcome = serve(asked, UNIT, batch=4)  # type: ignore[operator]
+    outcome = serve(policy, asked, unit(4))
     # A: 0..1, 2, 3; B joins at 1: 2, 3; C: 11.
     assert outcome.first.tolist() == near([1.0, 1.5, 1.0])
     assert outcome.per_token.tolist() == near([1.0, 1.0, 0.0])
@@ -48,7 +57,7 @@ def test_continuous_batching_by_hand(serve: object) -> None:
 
 def test_static_batching_by_hand() -> None:
     asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 1), (0.6, 5, 4, 1))
-    outcome = static(asked, UNIT, batch=4)
+    outcome = serve(Policy.STATIC, asked, unit(4))
     # A alone: 1, 2, 3; then B and C together: 4 ... 7.
     assert outcome.first.tolist() == near([1.0, 3.5, 3.4])
     assert outcome.per_token.tolist() == near([1.0, 1.0, 1.0])
@@ -57,8 +66,8 @@ def test_static_batching_by_hand() -> None:
 
 def test_a_priority_is_worth_something_only_where_it_is_looked_at() -> None:
     asked = workload((0.0, 5, 100, 2), (0.0, 5, 100, 2), (1.5, 5, 2, 1))
-    assert adaptive(asked, UNIT, batch=2, objective=1e9).first[2] == near(1.5)
-    assert fifo(asked, UNIT, batch=2).first[2] > 90
+    assert serve(Policy.ADAPTIVE, asked, unit(2)).first[2] == near(1.5)
+    assert serve(Policy.FIFO, asked, unit(2)).first[2] > 90
 
 
 def test_the_workload_is_what_was_asked_for_and_the_same_again() -> None:
@@ -71,7 +80,7 @@ def test_the_workload_is_what_was_asked_for_and_the_same_again() -> None:
 
 def test_a_summary_by_hand() -> None:
     asked = workload((0.0, 5, 3, 1), (0.5, 5, 2, 2), (10.0, 5, 1, 1))
-    outcome = fifo(asked, UNIT, batch=4)
+    outcome = serve(Policy.FIFO, asked, unit(4))
     found = summary("fifo", asked, outcome, parse_slo(["ttft=1.2s,tpot=1.01s"]))
     assert (found.good_share, found.good_share_urgent) == (near(2 / 3), 1.0)
     assert found.goodput == near(2 / 11) and found.tokens_per_second == near(6 / 11)
@@ -89,7 +98,7 @@ def test_the_longest_gap_is_what_an_objective_for_each_is_held_against() -> None
     # B's prompt is 3 s of arithmetic while A answers: gaps of 1, 3 (and of 1 on the mean of 4).
     asked = workload((0.0, 1, 5, 1), (0.5, 3000, 1, 1))
     slow = Roofline(UNIT.decoder, Gpu("slow", 1e9, 2e12, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
-    outcome = fifo(asked, slow, batch=4)
+    outcome = serve(Policy.FIFO, asked, modelled(slow, batch=4, itl=1e9))
     assert outcome.longest.tolist() == pytest.approx([3.0, 0.0], rel=2e-3)
     assert outcome.per_token.tolist() == pytest.approx([6 / 4, 0.0], rel=2e-3)
     assert outcome.good(asked, parse_slo(["itl=2s"])).tolist() == [False, True]
@@ -99,12 +108,57 @@ def test_the_longest_gap_is_what_an_objective_for_each_is_held_against() -> None
 def test_under_load_the_adaptive_policy_keeps_more_promises() -> None:
     cost = Roofline(DECODERS["70b"], GPUS["h100"], 8)
     asked = mixed(800, 40.0, seed=1)
-    good = [
-        outcome.good(asked, parse_slo(["ttft=1s,tpot=50ms"])).sum()
-        for outcome in (
-            adaptive(asked, cost, batch=256, objective=0.05),
-            fifo(asked, cost, batch=256),
-            static(asked, cost, batch=256),
-        )
-    ]
+    server = modelled(cost, batch=256, itl=0.05)
+    slo = parse_slo(["ttft=1s,tpot=50ms"])
+    good = [serve(policy, asked, server).good(asked, slo).sum() for policy in Policy]
     assert good[0] > good[1] > good[2]
+
+
+def same(one: Outcome, other: Outcome) -> None:
+    for name in Outcome.__slots__:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+@pytest.mark.parametrize(("rate", "batch", "pages"), [(0.5, 256, 20_000), (12, 16, 20_000), (12, 64, 150), (40, 8, 40)])
+def test_what_is_jumped_over_is_exactly_what_stepping_finds(mixes: bool, rate: float, batch: int, pages: int) -> None:
+    """Few at once, a full batch, a full cache (which preempts), and requests that wait too long."""
+    server = modelled(Roofline(DECODERS["70b"], GPUS["h100"], 8), batch=batch, itl=0.05)
+    server = replace(server, pages=pages, policy=replace(server.policy, mixes=mixes))
+    if not mixes:  # slots, as in the native form
+        server = replace(server, pages=batch, page_size=4096, capacity=4096)
+    drawn = mixed(250, rate, seed=3)
+    asked = replace(drawn, prompts=np.minimum(drawn.prompts, 2000), answers=np.minimum(drawn.answers, 400))
+    asked.prompts[::9] = 1
+    asked.answers[::7] = 1
+    outcome = continuous(asked, server)
+    same(outcome, continuous(asked, server, jumps=False))
+    assert not mixes or pages >= 20_000 or outcome.preemptions
+
+
+def test_percentiles_of_counted_values_are_numpys() -> None:
+    source = np.random.default_rng(0)
+    values, counts = source.random(50), source.integers(0, 9, 50)
+    for percent in (0, 12.5, 50, 99, 100):
+        expected = np.percentile(np.repeat(values, counts), percent)
+        assert weighted_percentile(values, counts, percent) == pytest.approx(expected)
+    assert weighted_percentile(np.zeros(2), np.zeros(2, np.int64), 50) is None
+
+
+def test_the_gaps_of_all_answers_are_counted() -> None:
+    # A's four gaps are 1, 3, 1 and 1 s; B and C have one each, of 1 s.
+    asked = workload((0.0, 1, 5, 1), (0.5, 3000, 2, 1), (0.5, 1, 2, 1))
+    slow = Roofline(UNIT.decoder, Gpu("slow", 1e9, 2e12, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
+    for jumps in (True, False):
+        outcome = continuous(asked, modelled(slow, batch=4, itl=1e9), jumps=jumps)
+        found = np.repeat(outcome.gaps, outcome.gap_counts)
+        assert sorted(found.tolist()) == pytest.approx([1, 1, 1, 1, 1, 3], rel=2e-3)
+        assert outcome.longest.tolist() == pytest.approx([3, 1, 1], rel=2e-3)
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_requests_that_cannot_be_served_are_refused(policy: Policy) -> None:
+    with pytest.raises(InputError, match="have 12 tokens together, .* at most 11: shorten them"):
+        serve(policy, workload((0.0, 5, 7, 1)), replace(unit(4), capacity=11))
+    with pytest.raises(InputError, match="has priority 4; this model knows 1 to 3"):
+        serve(policy, workload((0.0, 5, 7, 4)), unit(4))

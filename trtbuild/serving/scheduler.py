@@ -17,10 +17,11 @@ while a more urgent prompt is taken, for a while.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from .budget import Budget
@@ -102,6 +103,11 @@ class Scheduler:
         self.running: list[Sequence] = []
         """The most urgent first."""
         self.preemptions = 0
+        self._recompute_past = policy.recompute_past
+        self._prompts: list[Sequence] = []
+        """Those that run and had more than a token to compute when last looked at, the most urgent first."""
+        self._full: list[Sequence] = []
+        """Those that the last step brought to the end of their pages."""
         self._now = 0.0
         self._prefill_seconds = 0.0
         """What a token of a prompt costs, measured."""
@@ -145,12 +151,14 @@ class Scheduler:
     def commit(self, plan: Plan, now: float) -> None:
         """The step ran: its tokens are in the cache."""
         self._advance(now)
-        cache = self.cache
-        for row in plan.rows:
-            table = row.sequence.table
-            table.length += row.size
-            if table.length >= table.next_block:
+        cache, full = self.cache, self._full
+        for sequence, start, size in plan.rows:
+            table = sequence.table
+            length = table.length = start + size
+            if length >= table.next_block:
                 cache.register(table)
+            if length >= table.room:
+                full.append(sequence)
         seconds = self._now - plan.began
         if plan.prefill and plan.answers:
             self.budget.observe(seconds, exhausted=plan.exhausted)
@@ -163,7 +171,7 @@ class Scheduler:
         """`token` was chosen for a sequence whose row was complete; it enters the cache with its next step."""
         sequence.tokens.append(token)
         sequence.latest = self._now
-        if sequence.table.length == self.policy.recompute_past:
+        if sequence.table.length == self._recompute_past:
             self._put_back(sequence)
             self._salt(sequence)
 
@@ -199,19 +207,18 @@ class Scheduler:
 
     def _grow(self) -> None:
         """A page for the next token of each that has none; the least urgent give way if there are too few."""
-        position = 0
-        while position < len(self.running):
-            table = self.running[position].table
-            if table.length < table.room:
-                position += 1
-                continue
-            try:
-                self.cache.extend(table, self._now)
-            except OutOfPages:
-                self._preempt(self.running[-1])
+        full, self._full = self._full, []
+        for sequence in sorted(full, key=_urgency):
+            table = sequence.table
+            while sequence.status is Status.RUNNING and table.length >= table.room:
+                try:
+                    self.cache.extend(table, self._now)
+                except OutOfPages:
+                    self._preempt(self.running[-1])
 
     def _take_prompts(self, plan: Plan) -> None:
-        prompts = deque(s for s in self.running if len(s.tokens) - s.table.length > 1)
+        self._prompts = [s for s in self._prompts if s.status is Status.RUNNING and s.pending > 1]
+        prompts = deque(self._prompts)
         answering = len(self.running) - len(prompts)
         left = min(self.policy.prefill, self.policy.tokens - (answering if self.policy.mixes else 0))
         if answering:
@@ -251,7 +258,7 @@ class Scheduler:
         """Who would be started next, and how urgent it would be."""
         overdue = self.waiting.overdue(self._now)
         if overdue is not None:
-            protected = sum(1 for sequence in self.running if sequence.level == 0)
+            protected = bisect_left(self.running, 1, key=_level)
             if protected < max(1, self.policy.batch // OVERDUE_SHARE):
                 return overdue, 0
         candidate = self.waiting.next()
@@ -259,9 +266,11 @@ class Scheduler:
 
     def _start(self, sequence: Sequence, level: int, plan: Plan) -> bool:
         """Give it pages and a place in the batch, taken from less urgent ones if need be; whether it has them."""
-        victims = [s for s in self.running if s.level > max(level, 1)]
-        pages = self.cache.available + sum(len(s.table.pages) for s in victims)
-        if len(self.running) - len(victims) >= self.policy.batch or pages < self.cache.needed(len(sequence.tokens)):
+        victims = self.running[bisect_right(self.running, max(level, 1), key=_level) :]
+        if len(self.running) - len(victims) >= self.policy.batch:
+            return False
+        missing = self.cache.needed(len(sequence.tokens)) - self.cache.available
+        if missing > 0 and sum(len(s.table.pages) for s in victims) < missing:
             return False
         while True:
             if len(self.running) < self.policy.batch:
@@ -272,7 +281,7 @@ class Scheduler:
                     pass
             if not victims:
                 return False
-            victim = max(victims, key=lambda s: (s.level, -s.table.length, s.order))
+            victim = _cheapest(victims)
             if self._is_worth_waiting(victim):
                 return False
             victims.remove(victim)
@@ -283,15 +292,18 @@ class Scheduler:
         if sequence.started is None:
             sequence.started, sequence.cached = self._now, sequence.table.length
         insort(self.running, sequence, key=_urgency)
+        if sequence.pending > 1:
+            insort(self._prompts, sequence, key=_urgency)
         return True
 
     def _is_worth_waiting(self, victim: Sequence) -> bool:
         """Whether a place falls free so soon that computing `victim` again would cost much more."""
-        answering = [s.remaining for s in self.running if s.pending == 1]
-        if not answering:
-            return False
-        wait = min(answering) * self._answer_seconds
-        return wait < WAIT_SHARE * victim.table.length * self._prefill_seconds
+        cost = WAIT_SHARE * victim.table.length * self._prefill_seconds
+        return any(
+            (s.limit + s.prompt_length - len(s.tokens)) * self._answer_seconds < cost
+            for s in self.running
+            if len(s.tokens) - s.table.length == 1
+        )
 
     def _preempt(self, sequence: Sequence) -> None:
         """It gives way to another."""
@@ -302,6 +314,8 @@ class Scheduler:
     def _put_back(self, sequence: Sequence) -> None:
         """It waits again, without pages; what it had computed is found when it goes on, if it is still there."""
         self.running.remove(sequence)
+        if sequence in self._prompts:
+            self._prompts.remove(sequence)
         self.cache.close(sequence.table, self._now, sequence.priority)
         sequence.status, sequence.level = Status.WAITING, sequence.priority
         self.waiting.put_back(sequence)
@@ -313,13 +327,14 @@ class Scheduler:
         patience = HOLD_OBJECTIVES * self.policy.itl_objective
         rows, now = plan.rows, self._now
         before = len(rows)
+        new = tuple.__new__  # Row's own takes twice as long, and this is done for every token
         for sequence in self.running:
             start = sequence.table.length
             if len(sequence.tokens) - start != 1:
                 continue
             if holds and sequence.level > urgent and now - sequence.latest < patience * sequence.priority:
                 continue
-            rows.append(Row(sequence, start, 1))
+            rows.append(new(Row, (sequence, start, 1)))
         plan.answers = len(rows) - before
 
     def _salt(self, sequence: Sequence) -> None:
@@ -330,8 +345,19 @@ class Scheduler:
             sequence.table.hashes.clear()
 
 
+_level = attrgetter("level")
+
+
 def _urgency(sequence: Sequence) -> tuple[int, int]:
     return sequence.level, sequence.order
+
+
+def _cheapest(victims: list[Sequence]) -> Sequence:
+    """Of those of the last level the one with the least to compute again, the latest of them; `victims` are sorted by
+    urgency."""
+    last = victims[bisect_left(victims, victims[-1].level, key=_level) :]
+    shortest = min([sequence.table.length for sequence in last])
+    return next(sequence for sequence in reversed(last) if sequence.table.length == shortest)
 
 
 def _smoothed(before: float, now: float) -> float:

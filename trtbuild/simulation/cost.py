@@ -3,6 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Work(NamedTuple):
+    """What a step computes: parts of prompts, and one token of each answer."""
+
+    prompts: int = 0
+    """Sequences with a part of their prompt in the step."""
+    tokens: int = 0
+    """Of these parts."""
+    positions: int = 0
+    """Cached positions of these sequences after the step."""
+    attended: int = 0
+    """Keys that the queries of these tokens see, in all."""
+    answers: int = 0
+    """Rows of one token."""
+    answered: int = 0
+    """Keys that these see, in all."""
+
+
+class Cost(Protocol):
+    """How long steps take."""
+
+    def step(self, work: Work) -> float:
+        """Seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +90,10 @@ class Roofline:
     all_reduce: float = 15e-6
     """Seconds of one sum over the GPUs, of which a layer has two."""
 
-    def step(self, tokens: int, positions: int, attended: int) -> float:
-        """Seconds of a step over `tokens` tokens in all, of sequences with `positions` cached positions in all, whose
-        queries see `attended` keys in all."""
+    def step(self, work: Work) -> float:
+        """Seconds."""
+        _, tokens, positions, attended, answers, answered = work
+        tokens, positions, attended = tokens + answers, positions + answered, attended + answered
         own = self.decoder
         read = own.parameters * own.weight_bytes + positions * own.kv_bytes
         multiplied = 2 * own.parameters * tokens + 4 * own.layers * own.heads * own.head_dim * attended

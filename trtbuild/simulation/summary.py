@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trtbuild.errors import InputError
-from trtbuild.simulation.run import Outcome, has_limits
+from trtbuild.simulation.outcome import Outcome, has_limits, weighted_percentile
 from trtbuild.simulation.workload import Workload
 from trtbuild.slo import Slo
 
@@ -27,8 +27,9 @@ class Summary:
     """Requests per second that kept to all of their objectives."""
     ttft_p50: float | None
     ttft_p99: float | None
+    itl_p50: float | None
+    """Of each gap between two tokens, as in `bench`."""
     itl_p99: float | None
-    """Of the longest gap of each request."""
     tpot_p99: float | None
     not_served: int
     tokens_per_second: float
@@ -56,7 +57,8 @@ def summary(policy: str, workload: Workload, outcome: Outcome, slo: Slo) -> Summ
         goodput=float(good.sum() / outcome.seconds),
         ttft_p50=_percentile(outcome.first[served], 50),
         ttft_p99=_percentile(outcome.first[served], 99),
-        itl_p99=_percentile(outcome.longest[served], 99),
+        itl_p50=weighted_percentile(outcome.gaps, outcome.gap_counts, 50),
+        itl_p99=weighted_percentile(outcome.gaps, outcome.gap_counts, 99),
         tpot_p99=_percentile(outcome.per_token[served], 99),
         not_served=int((~served).sum()),
         tokens_per_second=float(workload.answers[served].sum() / outcome.seconds),

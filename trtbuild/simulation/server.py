@@ -1,0 +1,70 @@
+"""What is simulated: the emitted model's scheduler and cache, and what a step costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trtbuild.serving.cache import KVCache
+from trtbuild.serving.config import Level
+from trtbuild.serving.scheduler import Plan, Policy, Scheduler
+from trtbuild.simulation.cost import Cost, Roofline, Work
+
+PAGE_SIZE = 64
+PREFILL = 8192
+"""The most tokens of prompts in a step."""
+UNLIMITED = 1 << 30
+LEVELS = (Level(UNLIMITED, 60.0), Level(UNLIMITED, 600.0), Level(UNLIMITED, 1800.0))
+"""Somebody waits for the answer; the default; batch jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One replica. No two prompts begin alike, so that nothing of the cache is used twice."""
+
+    cost: Cost
+    policy: Policy
+    pages: int
+    page_size: int
+    capacity: int
+    """The most positions of a sequence."""
+
+    @property
+    def positions(self) -> int:
+        """Of all sequences that run."""
+        return self.pages * self.page_size
+
+    def scheduler(self) -> Scheduler:
+        """The serving code's own, with nothing to do yet."""
+        return Scheduler(KVCache(self.pages, self.page_size, reuse=False), self.policy)
+
+    def work(self, plan: Plan) -> Work:
+        """Of a step. In the native form, which knows slots instead of pages, the answers are one run over a contiguous
+        range of slots that looks at as many positions of each as the longest row has (runners/base.py)."""
+        prompts = len(plan.rows) - plan.answers
+        tokens = positions = attended = 0
+        for _, start, size in plan.rows[:prompts]:
+            tokens += size
+            positions += start + size
+            attended += size * start + size * (size + 1) // 2
+        answers = plan.answers
+        if not answers or self.policy.mixes:
+            answered = answers + sum([row[1] for row in plan.rows[prompts:]])
+        else:
+            slots = [row.sequence.table.pages[0] for row in plan.rows[prompts:]]
+            answers = max(slots) - min(slots) + 1
+            answered = answers * (1 + max(row.start for row in plan.rows[prompts:]))
+        return Work(prompts, tokens, positions, attended, answers, answered)
+
+
+def modelled(roofline: Roofline, *, batch: int, itl: float) -> Server:
+    """A paged cache in the memory that the weights leave, and up to `batch` sequences at once. `itl`: seconds between
+    two tokens that a prompt should not exceed."""
+    policy = Policy(batch, PREFILL, PREFILL + batch, LEVELS, itl_objective=itl, mixes=True)
+    pages = max(1, roofline.positions // PAGE_SIZE)
+    return Server(roofline, policy, pages, PAGE_SIZE, pages * PAGE_SIZE)
+
+
+def in_order(server: Server) -> Server:
+    """The same without priorities, deadlines and a budget for prompts."""
+    levels = (Level(UNLIMITED, float("inf")),)
+    return replace(server, policy=replace(server.policy, levels=levels, itl_objective=float("inf")))
