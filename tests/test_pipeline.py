@@ -14,15 +14,23 @@ import onnx
 import pytest
 
 from tests.graph.harness import Decoder
+from trtbuild.building import read_profiles
 from trtbuild.checkpoint import open_checkpoint
 from trtbuild.dtypes import DType
+from trtbuild.emitting import emit
+from trtbuild.engine.gpu import devices
+from trtbuild.engine.request import BuildOptions, EngineResult, Flavour, Realised
 from trtbuild.errors import InputError
+from trtbuild.exporting import read_weights
 from trtbuild.options import AttentionForm, Backend, CompileOptions, EngineOptions, ExportOptions, Precision
 from trtbuild.pipeline import CompileResult, compile
+from trtbuild.progress import Silent
 from trtbuild.serving.config import Backend as ServingBackend
 from trtbuild.serving.config import ServingConfig
 from trtbuild.serving.runners import open_runner
 from trtbuild.serving.runners.base import StepRow
+from trtbuild.triton.check import check_repository
+from trtbuild.triton.repository import version_folder
 from trtbuild.verify.reference import Reference
 
 Checkpoints = Callable[..., Path]
@@ -269,11 +277,11 @@ def test_a_damaged_cache_entry_is_built_again(
     assert "built before" in next(stage.note for stage in third.stages if stage.name == "engine")
 
 
-def test_the_plugin_form_is_compiled_for_the_cpu_and_for_no_engine(
+def test_the_plugin_form_is_compiled_for_the_cpu_and_not_for_rtx(
     tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult], tmp_path: Path
 ) -> None:
     checkpoint, paged = tiny_checkpoint(head_dim=64), ExportOptions(attention=AttentionForm.PLUGIN, page_size=32)
-    with pytest.raises(InputError, match="an engine of it has no serving code yet. Use --backend onnx"):
+    with pytest.raises(InputError, match="TensorRT-RTX has no plugins, .* Use --attention native, or --backend tensor"):
         make(checkpoint, export=paged, engine=RTX)
     assert not (tmp_path / "out").exists()
     result = make(checkpoint, export=paged)
@@ -284,6 +292,47 @@ def test_the_plugin_form_is_compiled_for_the_cpu_and_for_no_engine(
     (logits,) = runner.step([StepRow([3], [1, 2, 3], 0, 3, True)])
     assert np.isfinite(logits).all() and f"in {cache.pages} pages of 32" in runner.description
     runner.close()
+
+
+@pytest.mark.skipif(bool(devices()), reason="there is a GPU, on which the engine would be built")
+def test_the_plugin_form_without_a_gpu_is_told_what_an_engine_takes(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]
+) -> None:
+    paged = ExportOptions(attention=AttentionForm.PLUGIN)
+    result = make(tiny_checkpoint(head_dim=64), export=paged, engine=EngineOptions(Backend.AUTO))
+    assert result.engine is None and "is TensorRT 10's, which builds on the GPU" in (result.missing_builder or "")
+
+
+def test_an_engine_of_the_plugin_form_carries_the_library(tiny_checkpoint: Checkpoints, tmp_path: Path) -> None:
+    """Profiles of ragged steps: a prompt of a whole slot, and a token of each slot's answer. A version-compatible plan
+    has the library inside."""
+    checkpoint = tiny_checkpoint(head_dim=64)
+    library = tmp_path / "libtrtbuild_plugin.so"
+    library.write_bytes(b"a library")
+    export = ExportOptions(attention=AttentionForm.PLUGIN, cache=tmp_path / "cache")
+    weights, profiles = read_weights(checkpoint, export, Silent()), read_profiles("chat", None, 64)
+    for inside in (False, True):
+        out = tmp_path / str(inside)
+        out.mkdir()
+        (out / "model.plan").write_bytes(b"a plan")
+        engine = EngineResult(
+            out / "model.plan", 6, 1.0, 1, "10.16.1.11", Flavour.TENSORRT, ("sm_90",), Realised(0, {}, None), ()
+        )
+        builder = BuildOptions(version_compatible=inside, plugin_libraries=(library,))
+        options = CompileOptions(export, EngineOptions(Backend.TENSORRT, builder=builder))
+        emit(out, "tiny", weights, profiles, engine, options, page_size=32)
+        place = version_folder(out, "tiny")
+        serving = ServingConfig.load(place / "serving.json")
+        assert serving.backends[0].plugins == (() if inside else (library.name,))
+        assert (place / library.name).is_file() is not inside
+        assert [(each.batch, each.tokens) for each in serving.profiles] == [
+            ((1, 4, 8), (1, 4, 8)), ((1, 4, 8), (1, 68, 72)),
+        ]  # fmt: skip
+    library_there = version_folder(tmp_path / "False", "tiny") / library.name
+    assert library_there.stat().st_ino != library.stat().st_ino
+    library_there.unlink()
+    (problem,) = check_repository(tmp_path / "False" / "model_repository")
+    assert str(problem) == f"{library_there}: the library is missing; the plan model.plan needs its plugins"
 
 
 def test_a_capacity_beyond_the_model(

@@ -18,7 +18,7 @@ from trtbuild.errors import BuildError, InputError
 from trtbuild.files import atomic_file, link_or_copy
 from trtbuild.graph.facts import DecoderFacts, read_facts
 from trtbuild.hashing import Hasher
-from trtbuild.options import Backend, EngineOptions
+from trtbuild.options import AttentionForm, Backend, EngineOptions
 from trtbuild.stages import Stages
 from trtbuild.store import Store, key_of
 
@@ -35,17 +35,31 @@ class Choice:
     missing: str | None = None
 
 
-def choose_builder(options: EngineOptions) -> Choice:
+def choose_builder(options: EngineOptions, attention: AttentionForm = AttentionForm.NATIVE) -> Choice:
     """The builder that `options.backend` asks for, as far as this machine has it. Raises InputError for a bad target.
 
-    `auto` takes TensorRT where it is installed and there is a GPU to build on, else TensorRT-RTX, which needs none.
+    `auto` takes TensorRT where it is installed and there is a GPU to build on, else TensorRT-RTX, which needs none, but
+    has no plugins.
     """
+    plugin = attention is AttentionForm.PLUGIN
+    if plugin and options.backend is Backend.RTX:
+        raise InputError(
+            "TensorRT-RTX has no plugins, so it cannot build the plugin form. Use --attention native, or --backend "
+            "tensorrt on a machine with a GPU."
+        )
+    if plugin and options.backend is Backend.AUTO and not devices():
+        return Choice(
+            None,
+            "An engine of the plugin form is TensorRT 10's, which builds on the GPU that will run it, and none is "
+            "visible here. Use --attention native for an engine of TensorRT-RTX, which builds without one.",
+        )
     if options.backend is Backend.ONNX:
         if options.targets:
             raise InputError("--target names GPUs to build an engine for, and --backend onnx builds none. Drop one.")
         return Choice(None)
     if options.backend is Backend.AUTO:
-        wanted = [Flavour.TENSORRT, Flavour.RTX] if devices() else [Flavour.RTX]
+        wanted = [Flavour.TENSORRT] if devices() else []
+        wanted += [] if plugin else [Flavour.RTX]
     else:
         wanted = [Flavour.TENSORRT if options.backend is Backend.TENSORRT else Flavour.RTX]
     reasons = []
@@ -127,7 +141,8 @@ def build_stage(
         version=available(flavour),
         devices=[asdict(gpu) for gpu in devices()] if flavour is Flavour.TENSORRT else [],
         targets=options.targets,
-        options=asdict(replace(options.builder, timing_cache=None)),
+        options=asdict(replace(options.builder, timing_cache=None, plugin_libraries=())),
+        plugins=hasher.files(options.builder.plugin_libraries),
     )
     with stages.stage("engine") as stage:
         result = _kept(store, key, hasher)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from trtbuild.architectures.spec import DecoderSpec
 from trtbuild.checkpoint import Checkpoint
 from trtbuild.dtypes import DType
 from trtbuild.engine.profiles import ProfileSet
+from trtbuild.engine.ragged import ragged_profiles
 from trtbuild.engine.request import EngineResult
 from trtbuild.errors import InputError
 from trtbuild.exporting import MODEL_FILE, Weights, write_graph
@@ -56,9 +58,12 @@ def emit(
         cpu=cpu,
         version_compatible=options.engine.builder.version_compatible,
         page_size=page_size,
+        plugins=tuple(library.name for library in carried_plugins(engine, options)),
     )
     place = version_folder(folder, name)
     place.mkdir(parents=True)
+    for library in carried_plugins(engine, options):
+        shutil.copyfile(library, place / library.name)  # no link: compiling it anew must not change what is served
     if cpu:
         write_graph(
             weights,
@@ -76,6 +81,12 @@ def emit(
     return engine
 
 
+def carried_plugins(engine: EngineResult | None, options: CompileOptions) -> tuple[Path, ...]:
+    """The plugins' libraries that the repository must carry: a version-compatible plan has them inside."""
+    builder = options.engine.builder
+    return () if engine is None or builder.version_compatible else builder.plugin_libraries
+
+
 def serving_config(
     name: str,
     weights: Weights,
@@ -85,6 +96,7 @@ def serving_config(
     cpu: bool,
     version_compatible: bool,
     page_size: int | None = None,
+    plugins: tuple[str, ...] = (),
 ) -> ServingConfig:
     """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
@@ -99,6 +111,7 @@ def serving_config(
                 version=engine.version,
                 targets=engine.targets,
                 version_compatible=version_compatible,
+                plugins=plugins,
             )
         )
     if cpu:
@@ -110,7 +123,8 @@ def serving_config(
         prefill_chunk=profiles.prefill_chunk,
         eos_token_ids=_eos_token_ids(checkpoint.generation_config, checkpoint.config),
         profiles=tuple(
-            Profile(profile.name, profile.batch, profile.tokens, profile.kv) for profile in profiles.profiles
+            Profile(profile.name, profile.batch, profile.tokens, profile.kv)
+            for profile in (profiles.profiles if page_size is None else ragged_profiles(profiles))
         ),
         backends=tuple(backends),
         sequence_lengths=rules.sequence_lengths,

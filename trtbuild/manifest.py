@@ -11,7 +11,7 @@ from typing import Any
 
 import trtbuild
 from trtbuild.engine.profiles import ProfileSet
-from trtbuild.engine.request import EngineResult
+from trtbuild.engine.request import BuildOptions, EngineResult
 from trtbuild.exporting import Weights
 from trtbuild.hashing import Hasher
 from trtbuild.options import CompileOptions
@@ -51,7 +51,7 @@ def manifest(
         "options": {
             "backend": options.engine.backend.value,
             "targets": list(options.engine.targets),
-            "builder": _plain(asdict(options.engine.builder)),
+            "builder": _builder(options.engine.builder),
             "ignore_config": list(options.export.ignore_config),
             "cpu_fallback": options.cpu_fallback,
         },
@@ -76,6 +76,12 @@ def manifest(
             if file.is_file() and file.name not in ("build.json", "timings.json")
         },
     }
+
+
+def _builder(options: BuildOptions) -> dict[str, Any]:
+    """Libraries by name: they lie elsewhere on another machine, and those that are carried are among the outputs."""
+    libraries = [library.name for library in options.plugin_libraries]
+    return {**_plain(asdict(options)), "plugin_libraries": libraries}
 
 
 def _int4(weights: Weights) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trtbuild.building import ENGINE_FILES, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.emitting import check_tokenizer, emit
-from trtbuild.engine.request import EngineResult
+from trtbuild.engine.request import EngineResult, Flavour
 from trtbuild.errors import InputError
 from trtbuild.exporting import (
     MODEL_FILE,
@@ -23,7 +23,8 @@ from trtbuild.graph.facts import read_facts
 from trtbuild.graph.lengths import length_rules
 from trtbuild.hashing import Hasher
 from trtbuild.manifest import manifest, timings
-from trtbuild.options import AttentionForm, CompileOptions
+from trtbuild.options import CompileOptions
+from trtbuild.plugin.keeping import with_plugin
 from trtbuild.progress import Progress, Silent
 from trtbuild.stages import Stage, Stages
 from trtbuild.store import Store
@@ -58,12 +59,7 @@ def compile(
     stages, store, hasher = Stages(progress or Silent()), Store(options.export.cache), Hasher()
     refuse_existing(out, replace=options.force)
     profiles = read_profiles(options.profiles, options.slots, options.capacity)
-    choice = choose_builder(options.engine)
-    if options.export.attention is AttentionForm.PLUGIN and choice.flavour is not None:
-        raise InputError(
-            "compile serves the plugin form from ONNX Runtime only; an engine of it has no serving code yet. Use "
-            "--backend onnx, or --attention native."
-        )
+    choice = choose_builder(options.engine, options.export.attention)
     if options.name is not None:
         refuse_bad_name(options.name)
     with stages.stage("checkpoint"):
@@ -78,6 +74,8 @@ def compile(
             "This model's RoPE depends on how long a sequence is, so the plugin form would have to take every prompt "
             "in one step. Use --attention native."
         )
+    if choice.flavour is Flavour.TENSORRT and page_size is not None:
+        options = replace(options, engine=with_plugin(options.engine, stages, store))
     with stages.stage("hash") as stage:
         files = (*weights.checkpoint.weight_files, *weights.checkpoint.tokenizer_files)
         hashes = hasher.files(files, stages.progress.update)

@@ -16,7 +16,9 @@ from trtbuild.engine.adapter import build_engine, check_graph
 from trtbuild.engine.job import Job
 from trtbuild.engine.native import NativeAdapter
 from trtbuild.engine.preflight import PluginNode, examine, read_model
-from trtbuild.engine.profiles import ProfileSet
+from trtbuild.engine.profile_file import load_profiles
+from trtbuild.engine.profiles import ProfileSet, Range
+from trtbuild.engine.ragged import ragged_profiles
 from trtbuild.engine.request import BuildOptions, EngineRequest, Flavour
 from trtbuild.engine.shape_check import infer
 from trtbuild.errors import InputError
@@ -44,7 +46,8 @@ def test_the_operator_is_a_plugin_although_the_model_defines_it(file: Path) -> N
 
 
 def test_shapes_at_each_point_of_a_profile(file: Path, profiles: ProfileSet) -> None:
-    """Every shape of the graph follows from the inputs'; four slots of 64 positions are 16 pages."""
+    """Every shape of the graph follows from the inputs'; four slots of 64 positions are 16 pages. Beside a prompt of up
+    to 16 tokens the other slots' answers run."""
     _, notes, shapes = check_graph(request(file, profiles, Flavour.TENSORRT))
     assert notes == ()
     decode, prefill = (found.inputs for found in shapes)
@@ -52,8 +55,26 @@ def test_shapes_at_each_point_of_a_profile(file: Path, profiles: ProfileSet) -> 
     assert decode["cu_seqlens"] == ((2,), (3,), (5,))
     assert decode["block_table"] == ((1, 1), (2, 2), (4, 4))
     assert decode["kv_pages.1"] == ((1, 2, 2, 16, 64), (16, 2, 2, 16, 64), (16, 2, 2, 16, 64))
-    assert prefill["position_ids"] == ((1,), (8,), (16,))
-    assert prefill["logits_positions"] == ((1,), (1,), (1,))
+    assert prefill["position_ids"] == ((1,), (10,), (20,))
+    assert prefill["past_lengths"] == ((1,), (2,), (4,))
+    assert prefill["logits_positions"] == ((1,), (2,), (4,))
+
+
+def test_every_step_of_the_scheduler_has_a_ragged_profile() -> None:
+    """Up to `slots` sequences, up to a chunk of prompts in all, one token for each answer beside them; a table of pages
+    may be wider than needed, so only the greatest length counts."""
+    for name in ("chat", "long-context", "batch-scoring"):
+        profiles = load_profiles(name)
+        found = ragged_profiles(profiles)
+        for sequences in range(1, profiles.slots + 1):
+            most = profiles.prefill_chunk + sequences - 1
+            for tokens in {sequences, min(sequences + 1, most), (sequences + most) // 2, most}:
+                assert any(
+                    each.batch.covers(sequences) and each.tokens.covers(tokens) and each.kv.max == profiles.capacity
+                    for each in found
+                ), (name, sequences, tokens)
+    scoring = ragged_profiles(load_profiles("batch-scoring"))[0]
+    assert scoring.logits == scoring.tokens == Range(1, 4 * 128 + 4, 8 * 256 + 8)
 
 
 def test_shapes_that_disagree_are_told(file: Path, profiles: ProfileSet) -> None:

@@ -50,6 +50,19 @@ found["reloaded"] = registry.load_library(library) is not None
 print(json.dumps(found))
 """
 
+# As the serving runner loads it.
+_IN_RUNTIME = """
+import sys
+import tensorrt_rtx as trt
+
+runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
+registry = runtime.get_plugin_registry()
+assert registry.load_library(sys.argv[1]) is not None
+(creator,) = [c for c in registry.all_creators if c.name == "RopeAlibiAttention"]
+assert (creator.plugin_version, creator.plugin_namespace) == ("1", "trtbuild")
+assert registry.load_library(sys.argv[1] + "-that-is-not-there") is None
+"""
+
 GOOD = [
     ["num_heads", "int32", 12],
     ["num_kv_heads", "int32", 4],
@@ -65,6 +78,12 @@ def in_registry(library: Path, *wanted: list[list[Any]]) -> tuple[dict[str, Any]
     assert result.returncode == 0, result.stderr
     printed = re.split(r"^-- \d+\n", result.stderr, flags=re.MULTILINE)[1:]
     return json.loads(result.stdout.splitlines()[-1]), [text.strip() for text in printed]
+
+
+def test_a_runtimes_own_registry_lists_it(quick: PluginBuild) -> None:
+    command = [sys.executable, "-c", _IN_RUNTIME, str(quick.plugin.library)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_registry_lists_it_once(quick: PluginBuild) -> None:

@@ -91,16 +91,13 @@ class Cuda:
         assert self.depth == 1
         ctypes.memmove(target, source, size)
 
-    def memcpy_htod(self, target: Memory, source: np.ndarray) -> None:
+    def memcpy_htod_async(self, target: int, source: np.ndarray, stream: Any) -> None:
         assert self.depth == 1 and source.flags.c_contiguous
-        ctypes.memmove(int(target), source.ctypes.data, source.nbytes)
+        ctypes.memmove(target, source.ctypes.data, source.nbytes)
 
-    def memcpy_htod_async(self, target: Memory, source: np.ndarray, stream: Any) -> None:
-        self.memcpy_htod(target, source)
-
-    def memcpy_dtoh_async(self, target: np.ndarray, source: Memory, stream: Any) -> None:
+    def memcpy_dtoh_async(self, target: np.ndarray, source: int, stream: Any) -> None:
         assert self.depth == 1 and target.flags.c_contiguous
-        ctypes.memmove(target.ctypes.data, int(source), target.nbytes)
+        ctypes.memmove(target.ctypes.data, source, target.nbytes)
 
 
 class Severity(enum.Enum):
@@ -110,7 +107,8 @@ class Severity(enum.Enum):
 
 
 class TensorRT:
-    """The module `tensorrt`: deserialises the path of an ONNX graph as if it were a plan with `profiles`."""
+    """The module `tensorrt`: deserialises the path of an ONNX graph as if it were a plan with `profiles`, which needs
+    the plugins of the library `plugin`."""
 
     __version__ = "10.16.1.11"
     DataType = SimpleNamespace(FLOAT="FLOAT", HALF="HALF", BF16="BF16")
@@ -119,18 +117,31 @@ class TensorRT:
     class ILogger:
         Severity = Severity
 
-    def __init__(self, profiles: tuple[Profile, ...]) -> None:
-        self.profiles = profiles
+    def __init__(self, profiles: tuple[Profile, ...], plugin: str | None = None) -> None:
+        self.profiles, self.plugin = profiles, plugin
 
     def Runtime(self, logger: Any) -> Any:
+        loaded = []
+
+        def load_library(path: str) -> object:
+            if not Path(path).is_file():
+                logger.log(Severity.ERROR, "cannot open shared object file")
+                return None
+            loaded.append(Path(path).name)
+            return path
+
         def deserialize(plan: Any) -> Any:
             path = bytes(plan).decode()
             if not Path(path).is_file():
                 logger.log(Severity.ERROR, "magic tag does not match")
                 return None
+            if self.plugin is not None and self.plugin not in loaded:
+                logger.log(Severity.ERROR, "Cannot find plugin: RopeAlibiAttention, version: 1, namespace:trtbuild.")
+                return None
             return Engine(path, self.profiles)
 
-        return SimpleNamespace(deserialize_cuda_engine=deserialize)
+        registry = SimpleNamespace(load_library=load_library)
+        return SimpleNamespace(deserialize_cuda_engine=deserialize, get_plugin_registry=lambda: registry)
 
 
 class Engine:
@@ -153,7 +164,7 @@ class Engine:
         return tuple(-1 if isinstance(size, str) else size for size in shape)
 
     def get_tensor_dtype(self, name: str) -> str:
-        types = {"tensor(float)": "FLOAT", "tensor(int64)": "INT64"}
+        types = {"tensor(float)": "FLOAT", "tensor(int64)": "INT64", "tensor(int32)": "INT32"}
         return types[next(t.type for t in self.tensors if t.name == name)]
 
     def create_execution_context(self, strategy: int) -> ExecutionContext:
@@ -180,20 +191,35 @@ class ExecutionContext:
         return True
 
     def execute_async_v3(self, stream: int) -> bool:
-        batch, tokens = self.shapes["input_ids"]
-        kv = self.shapes["cache_positions"][0]
-        if not self.profile.covers(batch, tokens, kv):
+        if not self._in_profile():
             return False
         binding = self.engine.session.io_binding()
+        types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
         for tensor in self.engine.session.get_inputs():
-            element = np.int64 if tensor.type == "tensor(int64)" else np.float32
-            shape = self.shapes[tensor.name]
-            assert shape[0] == (kv if tensor.name == "cache_positions" else batch)
-            binding.bind_input(tensor.name, "cpu", 0, element, shape, self.addresses[tensor.name])
+            shape, address = self.shapes[tensor.name], self.addresses[tensor.name]
+            binding.bind_input(tensor.name, "cpu", 0, types[tensor.type], shape, address)
         for tensor in self.engine.session.get_outputs():
-            past = tensor.name.replace("present", "past")
-            shape = (batch, 1, tensor.shape[2]) if tensor.name == "logits" else self.shapes[past]
-            assert tensor.name == "logits" or self.addresses[tensor.name] == self.addresses[past]
+            if tensor.name == "logits":
+                shape = (*self.shapes["logits_positions"], tensor.shape[-1])
+            else:
+                past = tensor.name.replace("present", "past").replace("_out", "")
+                shape = self.shapes[past]
+                assert self.addresses[tensor.name] == self.addresses[past]
             binding.bind_output(tensor.name, "cpu", 0, np.float32, shape, self.addresses[tensor.name])
         self.engine.session.run_with_iobinding(binding)
         return True
+
+    def _in_profile(self) -> bool:
+        """All shapes are of one request that the profile covers."""
+        shapes, sizes = self.shapes, (self.shapes["input_ids"])
+        if "block_table" not in shapes:
+            batch, tokens = sizes
+            (kv,) = shapes["cache_positions"]
+            assert all(shape[0] == batch for name, shape in shapes.items() if name != "cache_positions")
+            return bool(self.profile.covers(batch, tokens, kv))
+        (tokens,), (batch, width) = sizes, shapes["block_table"]
+        assert shapes["cu_seqlens"] == (batch + 1,) and shapes["past_lengths"] == (batch,)
+        assert shapes.get("position_ids", sizes) == sizes
+        page = shapes["kv_pages.0"][3]
+        least, _, most = (-(-kv // page) for kv in self.profile.kv)
+        return bool(self.profile.covers(batch, tokens, self.profile.kv[0]) and least <= width <= most)

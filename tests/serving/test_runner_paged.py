@@ -11,7 +11,7 @@ from tests.graph.harness import write_graph
 from tests.serving.conftest import CAPACITY, VOCAB, OnnxRuntimeRunner, config, write_checkpoint
 from tests.serving.stepping import prefill
 from tests.serving.test_engine import OpenTiny, ask, greedy, prompts, running
-from trtbuild.serving.config import Backend, Cache
+from trtbuild.serving.config import Cache
 from trtbuild.serving.errors import BackendError
 from trtbuild.serving.runners import open_runner
 from trtbuild.serving.runners.base import StepRow
@@ -56,12 +56,6 @@ def test_answers_are_those_of_the_native_form(paged_folder: Path, open_tiny: Ope
         assert again.tokens == expected[10] and again.outputs[-1].cached_tokens == 32
         assert lines == []
         engine.scheduler.check()
-
-
-def test_a_plan_of_the_plugin_form_is_passed_over(paged_folder: Path, tmp_path: Path) -> None:
-    serving = config(**PAGED, backends=(Backend("tensorrt", "model.plan", "float16"),))
-    with pytest.raises(BackendError, match="no such backend"):
-        open_runner(serving, tmp_path, print)
 
 
 def test_the_other_forms_graph_is_refused(paged_folder: Path, version_folder: Path) -> None:

@@ -89,7 +89,7 @@ def test_steps_are_those_of_onnx_runtime(
 def test_only_what_changed_is_told_to_tensorrt(open_plan: Callable[..., TensorRTRunner]) -> None:
     runner = open_plan()
     decode(runner, {0: (0, 0), 1: (0, 0)})
-    execution = runner._contexts[0].execution
+    execution = runner._plan.contexts[0].execution
     before = execution.shapes_set
     for kv in range(2, 50):
         decode(runner, {0: (0, kv - 1), 1: (0, kv - 1)})

@@ -41,6 +41,7 @@ def compile_command(
     audit: a.AuditOption = None,
     attention: a.AttentionOption = AttentionForm.NATIVE,
     page_size: a.PageOption = None,
+    plugin_library: a.PluginOption = None,
     force: a.ForceOption = False,
     cache: a.CacheOption = None,
     json: a.JsonOption = False,
@@ -51,6 +52,7 @@ def compile_command(
     trtbuild compile ./SmolLM2-135M-Instruct --precision int4 --out smollm2
     trtbuild compile smollm2.gguf --backend rtx --target sm_86,sm_89 --out smollm2
     trtbuild compile Qwen/Qwen3-8B --profiles long-context --slots 4 --out qwen3
+    trtbuild compile ./SmolLM2-135M-Instruct --attention plugin --backend tensorrt --out paged
     trtbuild compile ./SmolLM2-135M-Instruct --attention plugin --backend onnx --out paged
     ```
     """
@@ -80,6 +82,7 @@ def compile_command(
             hardware_compatibility,
             weight_streaming,
             timing_cache,
+            plugin_library or (),
         ),
         profiles=profiles,
         slots=slots,

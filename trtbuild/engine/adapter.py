@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from trtbuild.engine.child import run_worker
@@ -15,6 +15,7 @@ from trtbuild.engine.inspect import inspect_plan
 from trtbuild.engine.job import Job, ProfileShapes, Shape
 from trtbuild.engine.preflight import GraphFacts, examine, read_model
 from trtbuild.engine.profiles import Profile, Range
+from trtbuild.engine.ragged import RaggedProfile, ragged_profiles
 from trtbuild.engine.request import BuildOptions, EngineRequest, EngineResult, Flavour, Realised
 from trtbuild.engine.shape_check import infer
 from trtbuild.engine.targets import refuse_unknown
@@ -122,12 +123,11 @@ def check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], tu
     adapter.refuse_plugins(facts.plugins)
     unknown: tuple[str, ...] = ()
     shapes = []
-    for profile in request.profiles.profiles:
-        points = {point: _input_shapes(request, profile, point) for point in Range._fields}
+    for name, points in _input_shapes(request):
         for point, inputs in points.items():
-            inferred = infer(model, inputs, f"{request.onnx_file.name}, profile '{profile.name}' at {point}")
+            inferred = infer(model, inputs, f"{request.onnx_file.name}, profile '{name}' at {point}")
             unknown = unknown or inferred.unknown
-        shapes.append(ProfileShapes(profile.name, _by_input(points)))
+        shapes.append(ProfileShapes(name, _by_input(points)))
     notes = (
         (f"The shapes of {len(unknown)} nodes are known only when they run and were not checked: '{unknown[0]}' …",)
         if unknown
@@ -136,9 +136,17 @@ def check_graph(request: EngineRequest) -> tuple[GraphFacts, tuple[str, ...], tu
     return facts, notes, tuple(shapes)
 
 
-def _input_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[str, Shape]:
-    if request.page_size is not None:
-        return _paged_input_shapes(request, request.page_size, profile, point)
+def _input_shapes(request: EngineRequest) -> list[tuple[str, dict[str, dict[str, Shape]]]]:
+    """Each profile's name, and its inputs' shapes by point."""
+    profiles, page_size = request.profiles, request.page_size
+    if page_size is None:
+        made = [(each.name, partial(_static_shapes, request, each)) for each in profiles.profiles]
+    else:
+        made = [(each.name, partial(_paged_shapes, request, page_size, each)) for each in ragged_profiles(profiles)]
+    return [(name, {point: shapes(point) for point in Range._fields}) for name, shapes in made]
+
+
+def _static_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[str, Shape]:
     return contract.input_shapes(
         batch=getattr(profile.batch, point),
         tokens=getattr(profile.tokens, point),
@@ -153,22 +161,18 @@ def _input_shapes(request: EngineRequest, profile: Profile, point: str) -> dict[
     )
 
 
-def _paged_input_shapes(request: EngineRequest, page_size: int, profile: Profile, point: str) -> dict[str, Shape]:
-    """A profile's rows are sequences, and its tokens are shared among them as they come.
-
-    The pool of pages may be any that is no larger than a static cache.
-    """
-    profiles, batch = request.profiles, getattr(profile.batch, point)
+def _paged_shapes(request: EngineRequest, page_size: int, profile: RaggedProfile, point: str) -> dict[str, Shape]:
+    """The pool of pages may be any that is no larger than a static cache."""
     return contract.paged_input_shapes(
-        batch=batch,
-        tokens=batch * getattr(profile.tokens, point),
+        batch=getattr(profile.batch, point),
+        tokens=getattr(profile.tokens, point),
         kv=getattr(profile.kv, point),
-        logits=batch * getattr(profile.logits, point),
+        logits=getattr(profile.logits, point),
         layers=request.layers,
         kv_heads=request.kv_heads,
         head_dim=request.key_dim,
         page_size=page_size,
-        pages=1 if point == "min" else profiles.pages(page_size),
+        pages=1 if point == "min" else request.profiles.pages(page_size),
         position_ids=request.position_ids,
     )
 

@@ -35,7 +35,9 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One optimisation profile of the engine, as (min, opt, max); its place in the list is its index in the plan."""
+    """One optimisation profile of the engine, as (min, opt, max); its place in the list is its index in the plan.
+
+    `tokens` are those of each row; in the plugin form those of all sequences together."""
 
     name: str
     batch: tuple[int, int, int]
@@ -65,6 +67,8 @@ class Backend:
     """Compute capabilities the plan was built for ("sm_89"); empty: any."""
     version_compatible: bool = False
     """The plan was built to run on later releases of the same major version too."""
+    plugins: tuple[str, ...] = ()
+    """Libraries, relative to the version's folder, with the plugins that the plan needs and does not carry itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class ServingConfig:
             data["profiles"] = tuple(
                 Profile(p["name"], tuple(p["batch"]), tuple(p["tokens"]), tuple(p["kv"])) for p in data["profiles"]
             )
-            data["backends"] = tuple(Backend(**{**b, "targets": tuple(b["targets"])}) for b in data["backends"])
+            data["backends"] = tuple(_backend(b) for b in data["backends"])
             data["levels"] = tuple(Level(**level) for level in data["levels"])
             data["eos_token_ids"] = tuple(data["eos_token_ids"])
             return ServingConfig(**data)
@@ -131,3 +135,7 @@ class ServingConfig:
     @staticmethod
     def load(file: Path) -> ServingConfig:
         return ServingConfig.from_json(file.read_text(encoding="utf-8"))
+
+
+def _backend(data: dict[str, Any]) -> Backend:
+    return Backend(**{**data, "targets": tuple(data["targets"]), "plugins": tuple(data.get("plugins", ()))})

@@ -85,6 +85,9 @@ def _check_llm(config: Any, file: Path, version: Path) -> Iterator[Problem]:
     for backend in serving.backends:
         if not (version / backend.file).is_file():
             yield Problem(version / backend.file, f"the file is missing; serving.json names it for {backend.kind}")
+        for library in backend.plugins:
+            if not (version / library).is_file():
+                yield Problem(version / library, f"the library is missing; the plan {backend.file} needs its plugins")
 
 
 def _llm_config_faults(config: Any) -> Iterator[str]:

@@ -39,7 +39,11 @@ def _open(config: ServingConfig, backend: Backend, folder: Path, log: Log, devic
             from .onnxruntime import OnnxRuntimeRunner
 
             return OnnxRuntimeRunner(config, backend, folder)
-        case "tensorrt" | "tensorrt_rtx" if not config.cache.page_size:
+        case "tensorrt" if config.cache.page_size:
+            from .tensorrt_paged import PagedTensorRTRunner
+
+            return PagedTensorRTRunner(config, backend, folder, log, device)
+        case "tensorrt" | "tensorrt_rtx":
             from .tensorrt import TensorRTRunner
 
             return TensorRTRunner(config, backend, folder, log, device)

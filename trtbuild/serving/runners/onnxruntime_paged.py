@@ -14,6 +14,7 @@ from ..cache import Copy
 from ..config import Backend, ServingConfig
 from .base import StepRow, check_names
 from .onnxruntime import STORAGE, open_session, tensor_names
+from .ragged import ragged_inputs
 
 _FLOAT = 1
 
@@ -39,28 +40,14 @@ class PagedOnnxRuntimeRunner:
             self._binding.bind_output(names.kv_pages_out(layer), "cpu", 0, kind, shape, pages.ctypes.data)
 
     def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
-        counts = np.array([len(row.tokens) for row in rows])
-        bounds = np.concatenate([[0], counts.cumsum()])
-        table = np.full((len(rows), max(len(row.pages) for row in rows)), -1, np.int32)
-        for place, row in enumerate(rows):
-            table[place, : len(row.pages)] = row.pages
-        wanted = [bounds[place + 1] - 1 for place, row in enumerate(rows) if row.wants_logits]
-        inputs = {
-            names.INPUT_IDS: np.concatenate([np.asarray(row.tokens, np.int64) for row in rows]),
-            names.LOGITS_POSITIONS: np.array(wanted or [0], np.int64),  # an empty choice is no shape of a plan's
-            names.BLOCK_TABLE: table,
-            names.CU_SEQLENS: bounds.astype(np.int32),
-            names.PAST_LENGTHS: np.array([row.start for row in rows], np.int32),
-        }
-        if self._position_ids:
-            spans = [np.arange(row.start, row.start + len(row.tokens), dtype=np.int64) for row in rows]
-            inputs[names.POSITION_IDS] = np.concatenate(spans)
+        width = max(len(row.pages) for row in rows)
+        inputs, wanted = ragged_inputs(rows, width, position_ids=self._position_ids), sum(r.wants_logits for r in rows)
         for name, value in inputs.items():
             self._binding.bind_cpu_input(name, value)
-        logits = self._logits[: max(1, len(wanted))]
+        logits = self._logits[: max(1, wanted)]
         self._binding.bind_output(names.LOGITS, "cpu", 0, _FLOAT, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(self._binding)
-        return list(logits[: len(wanted)])
+        return list(logits[:wanted])
 
     def copy(self, copies: Sequence[Copy]) -> None:
         for copy in copies:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import graph_names as names
-from ..config import Backend, ServingConfig
+from ..config import Backend, Cache, ServingConfig
 from ..errors import BackendError
 from .base import Log, check_names
 
@@ -53,25 +53,46 @@ def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -
         raise BackendError(
             f"the plan has {engine.num_optimization_profiles} profiles, serving.json {len(config.profiles)}"
         )
-    cache = config.cache
-    for past, _, width in names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim):
-        shape, wanted = tuple(engine.get_tensor_shape(past))[1:], (cache.kv_heads, cache.capacity, width)
-        if shape != wanted:
-            raise BackendError(f"the plan's {past} is {shape}, serving.json says {wanted}")
     types = {"float32": trt.DataType.FLOAT, "float16": trt.DataType.HALF, "bfloat16": trt.DataType.BF16}
-    if engine.get_tensor_dtype(names.past_key(0)) != types[backend.dtype]:
-        raise BackendError(
-            f"the plan's cache is {engine.get_tensor_dtype(names.past_key(0))}, serving.json says {backend.dtype}"
-        )
+    for name, wanted in _cache_shapes(config.cache).items():
+        shape, dtype = tuple(engine.get_tensor_shape(name))[1:], engine.get_tensor_dtype(name)
+        if shape != wanted:
+            raise BackendError(f"the plan's {name} is {shape}, serving.json says {wanted}")
+        if dtype != types[backend.dtype]:
+            raise BackendError(f"the plan's cache is {dtype}, serving.json says {backend.dtype}")
 
 
-def load_plan(trt: Any, file: Path, backend: Backend, log: Log) -> Any:
-    """The deserialised engine; raises BackendError with TensorRT's own reason if it takes the file for no plan."""
+def _cache_shapes(cache: Cache) -> dict[str, tuple[int, ...]]:
+    """Each tensor of the cache but for its first dimension, the slots or pages."""
+    if cache.page_size:
+        shape = (2, cache.kv_heads, cache.page_size, cache.key_dim)
+        return {names.kv_pages(layer): shape for layer in range(cache.layers)}
+    rows = names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim)
+    return {past: (cache.kv_heads, cache.capacity, width) for past, _, width in rows}
+
+
+def no_profile(config: ServingConfig, batch: int, tokens: int, kv: int) -> ValueError:
+    """The error for a step that no profile covers, with every profile's ranges."""
+    ranges = "; ".join(
+        f"{p.name}: batch {p.batch[0]}..{p.batch[2]}, tokens {p.tokens[0]}..{p.tokens[2]}, kv {p.kv[0]}..{p.kv[2]}"
+        for p in config.profiles
+    )
+    return ValueError(f"no profile of the plan covers batch {batch}, tokens {tokens}, kv {kv} ({ranges})")
+
+
+def load_plan(trt: Any, folder: Path, backend: Backend, log: Log) -> Any:
+    """The deserialised engine; raises BackendError with TensorRT's own reason if it takes the file for no plan, or the
+    plan's plugins do not load."""
+    file = folder / backend.file
     if file.stat().st_size == 0:
         raise BackendError(f"{file} is empty; build the repository again")
     logger = _make_logger(trt, log)
     runtime = trt.Runtime(logger)
     runtime.engine_host_code_allowed = backend.version_compatible  # such a plan carries the runtime that reads it
+    registry: Any = runtime.get_plugin_registry()
+    for library in backend.plugins:
+        if registry.load_library(str(folder / library)) is None:
+            raise BackendError(f"TensorRT does not load the plugins of {folder / library}: {logger.last_error}")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as plan:
         engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
