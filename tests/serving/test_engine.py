@@ -309,7 +309,7 @@ def test_a_fault_of_the_loop_leaves_nobody_waiting(open_tiny: OpenTiny, monkeypa
             raise AssertionError("a bug in the policy")
 
         monkeypatch.setattr(engine.scheduler, "commit", broken)
-        answers = [ask(engine, [1, 2], max_tokens=20) for _ in range(3)]
+        answers, _ = several(engine, [1, 2], 3, max_tokens=20)  # at once: after the first step nothing is taken
         assert all(answer.wait().reason == "error" for answer in answers)
         assert "a bug in the policy" in lines[0]
         with pytest.raises(RequestError):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,14 +50,3 @@ def test_nucleus_of_a_vocabulary(top_p: float, spread: float) -> None:
     reached = np.cumsum(weights[order], dtype=np.float64)
     count = int(np.searchsorted(reached, top_p * reached[-1])) + 1
     assert nucleus(weights, top_p).tolist() == sorted(order[:count].tolist())
-
-
-def test_a_vocabulary_is_searched_in_less_than_a_millisecond() -> None:
-    weights = np.exp(np.random.default_rng(0).standard_normal((8, 50_257)).astype(np.float32))
-    for search in (lambda row: nucleus(row, 0.95), lambda row: largest(row, 50)):
-        times = []
-        for row in weights:
-            start = time.perf_counter()
-            search(row)
-            times.append(time.perf_counter() - start)
-        assert min(times) < 1e-3  # 0.3 ms and 0.05 ms; sorting the row takes 5 ms

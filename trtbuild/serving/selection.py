@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 BIN_BITS = 19
 """The last bits of a float32, in which the floats of one bin differ: a bin is a sixteenth of an octave."""
+LIKELY, FEW = np.float32(2.0**-12), 4096
+"""Where no more than `FEW` weights are above `LIKELY` of the largest, a nucleus is looked for among them first."""
 PIECE = 8192
 """Weights that are sorted into bins at once."""
 
@@ -42,6 +44,20 @@ def nucleus(weights: NDArray[np.float32], top_p: float) -> NDArray[np.intp]:
 
     Never none. Holtzman et al. 2019, The Curious Case of Neural Text Degeneration.
     """
+    mask = weights >= weights.max() * LIKELY
+    if np.count_nonzero(mask) <= FEW:  # as where a model knows what it wants to say
+        likely = np.flatnonzero(mask)
+        ordered = np.sort(weights[likely])[::-1]
+        reached = np.cumsum(ordered, dtype=np.float64)
+        needed = top_p * float(weights.sum(dtype=np.float64))
+        if needed <= reached[-1]:
+            last = int(np.searchsorted(reached, needed))
+            return likely[_above_and_first_equal(weights[likely], ordered[last], last + 1)]
+    return _nucleus_by_bins(weights, top_p)
+
+
+def _nucleus_by_bins(weights: NDArray[np.float32], top_p: float) -> NDArray[np.intp]:
+    """The same where thousands of tokens share the mass."""
     masses = _masses(weights)[::-1]
     reached = np.cumsum(masses)
     needed = max(top_p * float(reached[-1]), sys.float_info.min)  # of nothing, an empty bin would be enough
