@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -35,10 +35,25 @@ class Board(str, Enum):
 
 
 def simulate_command(
-    model: Annotated[Size, typer.Option(help="Llama 3's dimensions, in FP16.", rich_help_panel=_SERVER)] = Size.B70,
-    gpu: Annotated[Board, typer.Option(help="By its data sheet.", rich_help_panel=_SERVER)] = Board.H100,
-    gpus: Annotated[int, typer.Option(min=1, help="How many share each layer.", rich_help_panel=_SERVER)] = 8,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences that run at once.", rich_help_panel=_SERVER)] = 256,
+    model: Annotated[
+        Optional[Size], typer.Option(help="Llama 3's dimensions, in FP16; 70b if not given.", rich_help_panel=_SERVER)
+    ] = None,
+    gpu: Annotated[
+        Optional[Board], typer.Option(help="By its data sheet; h100 if not given.", rich_help_panel=_SERVER)
+    ] = None,
+    gpus: Annotated[
+        Optional[int], typer.Option(min=1, help="How many share each layer; 8 if not given.", rich_help_panel=_SERVER)
+    ] = None,
+    batch: Annotated[
+        Optional[int], typer.Option(min=1, help="Sequences at once; 256 if not given.", rich_help_panel=_SERVER)
+    ] = None,
+    measured: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="In place of these, what `compile` made: its steps are run here, on the engine or the CPU, and timed.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None,
     rate: Annotated[
         float, typer.Option(min=0.001, help="Requests per second, Poisson.", rich_help_panel=_REQUESTS)
     ] = 10.0,
@@ -74,18 +89,28 @@ def simulate_command(
             rich_help_panel=_RESULTS,
         ),
     ] = None,
+    size_for: Annotated[
+        Optional[float],
+        typer.Option(
+            help="Find the fewest replicas, requests dealt round robin, that keep this share of them good: 0.99.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, and no progress.", rich_help_panel=_RESULTS)
     ] = False,
 ) -> None:
     """Serve requests of mixed lengths on hardware that is not there: which policy keeps to its objectives.
 
-    The scheduler and the cache are those of the emitted model; a step takes what its bytes and operations take.
+    The scheduler and the cache are those of the emitted model; a step takes what its bytes and operations take, or what
+    was measured. No two prompts begin alike here.
 
     ```
     trtbuild simulate --model 70b --gpu h100 --gpus 8 --rate 20 --slo ttft=1s,tpot=50ms --slo 1:ttft=300ms
     trtbuild simulate --model 8b --gpu h200 --gpus 1 --rate 30 --requests 100000 --json
     trtbuild simulate --model 8b --gpus 1 --trace AzureLLMInferenceTrace_conv.csv
+    trtbuild simulate --measured smollm2 --rate 2 --input-tokens 128 --output-tokens 64 --requests 500
+    trtbuild simulate --model 70b --gpus 8 --rate 200 --slo ttft=1s,tpot=50ms --size-for 0.99
     ```
     """
     from trtbuild.simulation.run import Policy
@@ -93,24 +118,78 @@ def simulate_command(
     from trtbuild.slo import parse_slo
 
     objectives = parse_slo(slo or [_DEFAULT_SLO])
-    server, name = _modelled(model, gpu, gpus, batch, objectives), f"{model.value} on {gpus} x {gpu.value}"
-    most = _most_tokens(server, max_input_tokens, max_output_tokens)
-    workload = _workload(trace, rate, requests, input_tokens, output_tokens, most, urgent, seed)
+    if size_for is not None and not 0 < size_for <= 1:
+        raise InputError(f"--size-for {size_for:g}: it is a share of the requests, above 0 and up to 1.")
+    if measured is not None and any(given is not None for given in (model, gpu, gpus, batch)):
+        raise InputError("--measured says what serves: leave --model, --gpu, --gpus and --batch out.")
+    load = _Load(trace, rate, requests, input_tokens, output_tokens, max_input_tokens, max_output_tokens, urgent, seed)
+    load.check()
+    if measured is not None:
+        server, about = _measured(measured, json)
+    else:
+        server, about = _modelled(model or Size.B70, gpu or Board.H100, gpus or 8, batch or 256, objectives)
+    workload = load.workload(server)
     check_objectives(objectives, workload)
     rate = len(workload.arrivals) / float(workload.arrivals[-1] or 1.0) if trace else rate
-    asked: dict[str, Any] = {"server": name, "requests": len(workload.arrivals), "rate": rate}
-    asked["slo"] = list(objectives.lines())
+    asked = {**about, "requests": len(workload.arrivals), "rate": rate, "slo": list(objectives.lines())}
+    if not json:
+        output.print(f"{about['server']}, {len(workload.arrivals)} requests at {rate:.4g}/s", markup=False)
+        output.print(f"good: {'; '.join(objectives.lines())}", markup=False)
+    if size_for is not None:
+        _size(workload, size_for, server, objectives, asked, json)
+        return
     found = [_serve(policy, workload, server, objectives, json) for policy in Policy]
     if json:
         policies = [{**asdict(result), "simulated_in": seconds} for result, seconds in found]
         print_json({**asked, "policies": policies})
         return
-    output.print(f"{name}, {len(workload.arrivals)} requests at {rate:.4g}/s; latencies in ms", markup=False)
-    output.print(f"good: {'; '.join(objectives.lines())}", markup=False)
     _show([result for result, _ in found])
 
 
-def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> Server:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What is asked, as the options say it."""
+
+    trace: Path | None
+    rate: float
+    requests: int
+    input_tokens: str
+    output_tokens: str
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    urgent: float
+    seed: int
+
+    def check(self) -> None:
+        """Raises InputError for lengths that are none, before anything is measured."""
+        from trtbuild.loadtest.lengths import parse_lengths
+
+        parse_lengths(self.input_tokens, "--input-tokens")
+        parse_lengths(self.output_tokens, "--output-tokens")
+
+    def workload(self, server: Server) -> Workload:
+        """Cut to what was asked for, else so that a prompt and its answer fit."""
+        from trtbuild.loadtest.lengths import parse_lengths
+        from trtbuild.loadtest.trace import read_trace
+        from trtbuild.simulation.workload import MOST_ANSWER, MOST_PROMPT, mixed, traced
+
+        most_answer = self.max_output_tokens or min(MOST_ANSWER, server.capacity // 2)
+        most_prompt = self.max_input_tokens or max(1, min(MOST_PROMPT, server.capacity - most_answer))
+        if self.trace is not None:
+            return traced(read_trace(self.trace), most_prompt=most_prompt, most_answer=most_answer)
+        return mixed(
+            self.requests,
+            self.rate,
+            prompts=parse_lengths(self.input_tokens, "--input-tokens"),
+            answers=parse_lengths(self.output_tokens, "--output-tokens"),
+            most_prompt=most_prompt,
+            most_answer=most_answer,
+            urgent=self.urgent,
+            seed=self.seed,
+        )
+
+
+def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> tuple[Server, dict[str, Any]]:
     from trtbuild.simulation.cost import DECODERS, GPUS, Roofline
     from trtbuild.simulation.server import modelled
     from trtbuild.simulation.workload import MOST_ANSWER, MOST_PROMPT
@@ -118,44 +197,48 @@ def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> Serve
     server = modelled(Roofline(DECODERS[model.value], GPUS[gpu.value], gpus), batch=batch, itl=_between_tokens(slo))
     if server.positions < MOST_PROMPT + MOST_ANSWER:
         raise InputError(f"The weights of {model.value} leave too little room for a cache on {gpus} x {gpu.value}.")
-    return server
+    return server, {"server": f"{model.value} on {gpus} x {gpu.value}"}
 
 
-def _most_tokens(server: Server, prompt: int | None, answer: int | None) -> tuple[int, int]:
-    """The most of a prompt and of an answer: as asked, else so that both fit."""
-    from trtbuild.simulation.workload import MOST_ANSWER, MOST_PROMPT
+def _measured(folder: Path, quiet: bool) -> tuple[Server, dict[str, Any]]:
+    from trtbuild.simulation.measuring import find_model, measure, read_config, served
 
-    answer = answer or min(MOST_ANSWER, server.capacity // 2)
-    return prompt or max(1, min(MOST_PROMPT, server.capacity - answer)), answer
+    version = find_model(folder)
+    config = read_config(version)
+    with progress(quiet) as shown:
+        found, where = measure(config, version, shown)
+    name = f"{config.model_name} on {where}"
+    if not quiet:
+        terms = ", ".join(f"{name} {1e6 * seconds:.4g}" for name, seconds in found.cost.terms.items())
+        output.print(f"a step's µs: {terms}", markup=False)
+        output.print(
+            f"against {found.steps} kinds of steps, the median of each: R² {found.r_squared:.3f}, relative error "
+            f"{found.mean:.0%} on the mean, {found.worst:.0%} at most"
+        )
+    fit = {"r_squared": found.r_squared, "worst_error": found.worst, "mean_error": found.mean, "steps": found.steps}
+    return served(config, found.cost), {"server": name, "seconds": found.cost.terms, "fit": fit}
 
 
-def _workload(
-    trace: Path | None,
-    rate: float,
-    requests: int,
-    input_tokens: str,
-    output_tokens: str,
-    most: tuple[int, int],
-    urgent: float,
-    seed: int,
-) -> Workload:
-    from trtbuild.loadtest.lengths import parse_lengths
-    from trtbuild.loadtest.trace import read_trace
-    from trtbuild.simulation.workload import mixed, traced
+def _size(workload: Workload, share: float, server: Server, slo: Slo, asked: dict[str, Any], json: bool) -> None:
+    from rich.table import Table
 
-    most_prompt, most_answer = most
-    if trace is not None:
-        return traced(read_trace(trace), most_prompt=most_prompt, most_answer=most_answer)
-    return mixed(
-        requests,
-        rate,
-        prompts=parse_lengths(input_tokens, "--input-tokens"),
-        answers=parse_lengths(output_tokens, "--output-tokens"),
-        most_prompt=most_prompt,
-        most_answer=most_answer,
-        urgent=urgent,
-        seed=seed,
-    )
+    from trtbuild.simulation.fleet import fewest, size_fleet
+    from trtbuild.simulation.run import Policy, serve
+
+    with progress(json) as shown:
+        tried = size_fleet(workload, share, slo, lambda part: serve(Policy.ADAPTIVE, part, server), progress=shown)
+    replicas = fewest(tried, share).replicas
+    if json:
+        print_json({**asked, "share": share, "replicas": replicas, "tried": [asdict(each) for each in tried]})
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("replicas", "good", "worst replica", "good/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in tried:
+        row = (str(each.replicas), f"{each.good_share:.2%}", f"{each.worst_share:.2%}", f"{each.goodput:.2f}")
+        table.add_row(*row, style="bold" if each.replicas == replicas else "")
+    output.print(table)
+    output.print(f"{replicas} replica{'s' if replicas > 1 else ''}, round robin, keep {100 * share:g}% or more good")
 
 
 def _serve(policy: Policy, workload: Workload, server: Server, slo: Slo, quiet: bool) -> tuple[Summary, float]:
@@ -189,6 +272,7 @@ def _show(results: list[Summary]) -> None:
             f"{result.tokens_per_second:.0f}",
         )
     output.print(table)
+    output.print("latencies in ms")
 
 
 def _share(value: float | None) -> str:
