@@ -31,8 +31,20 @@ def test_the_server_is_ended_with_the_models_process() -> None:
     assert server.poll() is None
     model.kill()
     assert server.wait(10) == -signal.SIGKILL
-    assert "The process of model 'm' died." in model.stderr.read()
+    assert model.stderr.read().startswith("error: The process of model 'm' died.")
     model.wait()
+
+
+def test_the_models_process_is_ended_with_the_server() -> None:
+    """Even while nobody has asked how the server ended, as who started it may not."""
+    server = subprocess.Popen(["sleep", "60"])
+    model = model_process(server, "guarded")
+    assert model.stdout is not None
+    assert model.stdout.readline() == "guarded\n"
+    server.kill()
+    _, said = model.communicate(timeout=10)
+    assert (model.returncode, said) == (1, "The server is gone: the process of model 'm' ends.\n")
+    server.wait()
 
 
 def test_a_process_that_ends_in_order_ends_nobody() -> None:

@@ -117,8 +117,8 @@ def test_a_server_killed_mid_stream_gives_an_error_at_once(emitted: Path) -> Non
     assert time.monotonic() - begin < 5
     with pytest.raises(BuildError, match="tritonserver ended with signal SIGKILL"):
         server.wait()
+    assert gone(processes, 5.0), "the model's process computes on, for nobody"
     server.stop()
-    assert gone(processes), "the model's process was left"
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_the_server_ends_with_the_models_process(emitted: Path) -> None:
         for answer in answers:
             with pytest.raises(BuildError, match="went away"):
                 list(answer)
-        with pytest.raises(BuildError, match="The process of model 'tiny' died|signal SIGKILL"):
+        with pytest.raises(BuildError, match="signal SIGKILL. The process of model 'tiny' died"):
             server.wait()
         assert time.monotonic() - begin < 5
     assert gone(processes)

@@ -157,7 +157,7 @@ class TritonServer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None  # its number may soon be another group's
-        for region in _SHARED_MEMORY.glob(f"{self._shared_memory_prefix}*"):
+        for region in _SHARED_MEMORY.glob(f"{self.shared_memory_prefix}*"):
             region.unlink(missing_ok=True)
 
     def __enter__(self) -> TritonServer:
@@ -169,7 +169,8 @@ class TritonServer:
         self.stop()
 
     @property
-    def _shared_memory_prefix(self) -> str:
+    def shared_memory_prefix(self) -> str:
+        """Names in /dev/shm that begin so are of this server's models."""
         return f"trtbuild-{os.getpid()}-{id(self):x}-"
 
     def _server_arguments(self, installation: Installation) -> list[str]:
@@ -177,7 +178,7 @@ class TritonServer:
             f"--model-repository={self._repository.absolute()}",
             f"--backend-directory={installation.backends}",
             f"--cache-directory={installation.caches}",
-            f"--backend-config=python,shm-region-prefix-name={self._shared_memory_prefix}",
+            f"--backend-config=python,shm-region-prefix-name={self.shared_memory_prefix}",
             f"--http-address={LOOPBACK}",
             f"--http-port={self._ports.http}",
             f"--grpc-address={LOOPBACK}",
