@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cache import KVCache
-from .choosing import Choice, Chooser
 from .config import ServingConfig
 from .errors import RequestError, Unavailable
 from .generation import Generation, Output
 from .metrics import Metrics, NoMetrics
 from .prefixes import BLOCK
 from .runners.base import Log, Runner, StepRow
-from .sampling import Sampler, SamplingParams
+from .sampling import Sampler, SamplingParams, check_finite
 from .scheduler import Plan, Policy, Row, Scheduler
 from .sequence import Sequence, Status
 from .text import Detokenizer, TokenBytes
@@ -45,7 +44,6 @@ class Engine:
         self._config, self._runner, self._token_bytes, self._log = config, runner, token_bytes, log
         self._metrics = metrics or NoMetrics()
         self._clock = clock
-        self._chooser = Chooser()
         self._end = frozenset(config.eos_token_ids)
         self.scheduler = make_scheduler(config)
         self._mail = threading.Condition()
@@ -145,7 +143,6 @@ class Engine:
                 left = [*map(_own, self.scheduler.sequences()), *self._arrived]
             for sequence in left:
                 self._fail(sequence, "The model stopped before the answer was complete.")
-            self._chooser.close()
 
     def _next_plan(self) -> Plan | None:
         """Wait for work; None when there will be no more."""
@@ -198,12 +195,9 @@ class Engine:
         self.scheduler.commit(plan, now)
         self._metrics.stepped(plan, now - plan.began)
         complete = [_own(row.sequence) for row in plan.rows if row.completes]
-        choices = self._chooser.choose([sequence.sampler for sequence in complete], logits)
-        for sequence, choice in zip(complete, choices, strict=True):
+        for sequence, row_logits in zip(complete, logits, strict=True):
             try:
-                if isinstance(choice, Exception):
-                    raise choice
-                self._advance(sequence, choice, now)
+                self._advance(sequence, row_logits, now)
             except Exception as error:
                 self._log(f"A sequence failed after its step:\n{traceback.format_exc()}")
                 self._fail(sequence, f"This request failed: {error}")
@@ -226,11 +220,17 @@ class Engine:
                 self._fail(_own(row.sequence), f"The model failed at this step: {error}")
         return logits
 
-    def _advance(self, sequence: Generation, choice: Choice, now: float) -> None:
-        """Append the token that was chosen, and say what it brings."""
-        token = choice.token
-        if choice.log_probs is not None:
-            sequence.log_probs.append(choice.log_probs)
+    def _advance(self, sequence: Generation, logits: NDArray[np.float32], now: float) -> None:
+        """Choose the next token from `logits` f32 [vocab], and say what it brings."""
+        sampler = sequence.sampler
+        if sampler.takes_highest:
+            token = int(logits.argmax())
+            check_finite(float(logits[token]))
+        else:
+            token = sampler.sample(logits)
+        sampler.accept(token)
+        if sampler.params.log_probs is not None:
+            sequence.log_probs.append(sampler.log_probs(logits, token))
         self._metrics.chose(sequence, now)
         self.scheduler.append(sequence, token)
         followers, sequence.followers = sequence.followers, []
@@ -238,7 +238,7 @@ class Engine:
             self.scheduler.add(follower, unlimited=True)
             if follower.cancelled:
                 self.cancel(follower)
-        ends = token in self._end and not sequence.sampler.params.ignore_eos
+        ends = token in self._end and not sampler.params.ignore_eos
         text = "" if ends else sequence.text.push(token)
         if ends or sequence.text.stopped:
             self._finish(sequence, "stop", text + sequence.text.finish())
