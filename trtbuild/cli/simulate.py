@@ -257,7 +257,7 @@ def _serve(policy: Policy, workload: Workload, server: Server, slo: Slo, quiet: 
 def _show(results: list[Summary]) -> None:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("policy", no_wrap=True)
     for heading in ("good", "urgent", "good/s", "TTFT p50", "p99", "ITL p50", "p99", "TPOT p99", "tok/s"):
         table.add_column(heading, justify="right", no_wrap=True)
