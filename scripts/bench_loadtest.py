@@ -27,7 +27,7 @@ from trtbuild.loadtest.target import Asking
 from trtbuild.loadtest.triton_target import TritonTarget, _Call
 from trtbuild.loadtest.workload import PlannedRequest
 from trtbuild.serving.interface import INPUTS
-from trtbuild.triton.generation import ERRORS_WITH_CODES, Generation, infer_request
+from trtbuild.triton.generation import Generation, infer_request
 from trtbuild.triton.server import TritonServer
 
 MOST = 200_000
@@ -37,7 +37,7 @@ async def over_grpc_aio(stub: Any, prompt: str) -> int:
     """The responses to one stream."""
     import grpc
 
-    call = stub.ModelStreamInfer(metadata=(ERRORS_WITH_CODES,))
+    call = stub.ModelStreamInfer()
     await call.write(infer_request(MODEL, Generation(prompt=prompt)))
     await call.done_writing()
     count = 0

@@ -125,32 +125,32 @@ def test_the_fields_arrive_as_tensors(front: Front) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "kind"),
+    ("text", "status", "kind"),
     [
-        ("INVALID_ARG", 400, "invalid_request_error"),
-        ("UNSUPPORTED", 400, "invalid_request_error"),
-        ("INTERNAL", 500, "server_error"),
-        ("UNKNOWN", 500, "server_error"),
-        ("UNAVAILABLE", 503, "server_error"),
+        ("min_p is 5; it must not.", 400, "invalid_request_error"),
+        ("The model failed at this step: min_p is 5; it must not.", 500, "server_error"),
+        ("Failed to process the request(s): min_p is 5; it must not.", 500, "server_error"),
+        ("The model is shutting down. min_p is 5; it must not.", 503, "server_error"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_models_error_before_the_first_token_is_a_status(
-    front: Front, code: str, status: int, kind: str, stream: bool
+    front: Front, text: str, status: int, kind: str, stream: bool
 ) -> None:
-    body = chat(script(fail=[code, "min_p is 5; it must not."]), stream=stream)
+    body = chat(script(fail=["INTERNAL", text]), stream=stream)
     error = front.error("/v1/chat/completions", body, status)
     assert error["type"] == kind and "min_p is 5; it must not." in error["message"]
     assert error["param"] == ("min_p" if status == 400 else None)
 
 
 def test_an_error_in_a_stream_is_its_last_event(front: Front) -> None:
-    body = chat(script(say=["the"], fail=["INTERNAL", "oh"]), stream=True)
+    text = "The model failed at this step: oh"
+    body = chat(script(say=["the"], fail=["INTERNAL", text]), stream=True)
     status, _, content = front.request("POST", "/v1/chat/completions", body)
     *found, last, rest = content.decode().split("\n\n")
     assert status == 200 and rest == ""
     assert [json.loads(line[6:])["choices"][0]["delta"] for line in found][1:] == [{"content": "the"}]
-    assert json.loads(last[6:]) == {"error": {"message": "oh", "type": "server_error", "param": None, "code": None}}
+    assert json.loads(last[6:]) == {"error": {"message": text, "type": "server_error", "param": None, "code": None}}
 
 
 def test_one_prompt_of_several_that_fails_ends_them_all(front: Front) -> None:

@@ -61,7 +61,7 @@ def complete(client: OpenAI, **fields: Any) -> Any:
         ("INVALID_ARG", "top_p is 5", openai.BadRequestError),
         ("UNAVAILABLE", "8 requests of priority 2 wait already, which is the most that may.", openai.RateLimitError),
         ("UNAVAILABLE", "Request timeout expired", openai.InternalServerError),
-        ("INTERNAL", "oh", openai.InternalServerError),
+        ("INTERNAL", "The model failed at this step: oh", openai.InternalServerError),
     ],
 )
 def test_errors_are_the_clients_exceptions(

@@ -22,6 +22,7 @@ from trtbuild.errors import InputError
 from trtbuild.triton.server import TritonServer
 
 SLOW = pytest.mark.slow
+FULL = "8 requests of priority 2 wait already, which is the most that may."
 
 
 def trace(command: Command, *prompts: tuple[float, str]) -> str:
@@ -36,7 +37,7 @@ def test_a_run(trtbuild: Command, url: str) -> None:
     prompts = [
         (0.0, script(repeat=10, pause=0.02)),
         (0.1, script(repeat=10)),
-        (0.2, script(fail=["UNAVAILABLE", "full"])),
+        (0.2, script(fail=["UNAVAILABLE", FULL])),
     ]
     done = trtbuild(
         *("bench", url, "--model", MODEL, "--trace", trace(trtbuild, *prompts), "--warmup", "0"),
@@ -45,7 +46,7 @@ def test_a_run(trtbuild: Command, url: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert f"{url}, model scripted: 3 requests in" in done.stdout and "2 completed, 1 refused" in done.stdout
-    assert re.search(r"^TTFT +[\d.]+ +[\d.]+", done.stdout, re.M) and "1 refused: full" in done.stdout
+    assert re.search(r"^TTFT +[\d.]+ +[\d.]+", done.stdout, re.M) and f"1 refused: {FULL}" in done.stdout
     assert "66.7% of 3 (ttft ≤ 5 s, tpot ≤ 5 s; priority 1: ttft ≤ 4 s)" in done.stdout
     told = json.loads((trtbuild.place / "out.json").read_text())
     (target,) = told["targets"]
@@ -127,11 +128,11 @@ def test_what_was_measured_is_kept_when_the_server_dies(trtbuild: Command, tmp_p
 
 @SLOW
 def test_nothing_completed(trtbuild: Command, url: str) -> None:
-    prompts = [(0.0, script(say=[], fail=["UNAVAILABLE", "full"]))] * 2
+    prompts = [(0.0, script(say=[], fail=["UNAVAILABLE", FULL]))] * 2
     options = ["--trace", trace(trtbuild, *prompts), "--warmup", "0", "--html", "out.html"]
     done = trtbuild("bench", url, "--model", MODEL, *options)
     assert done.returncode == 1
-    assert "2 requests" in done.stdout and "2 refused: full" in done.stdout
+    assert "2 requests" in done.stdout and f"2 refused: {FULL}" in done.stdout
     assert "error: No request was completed." in done.stderr
     assert "2 refused" not in (trtbuild.place / "out.html").read_text()
 

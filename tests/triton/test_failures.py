@@ -33,6 +33,21 @@ from trtbuild.triton.failures import Failure, classify
         ("UNAVAILABLE", "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1", Failure.GONE),
         ("UNAVAILABLE", "Socket closed", Failure.GONE),
         ("CANCELLED", "CANCELLED", Failure.CANCELLED),
+        ("", "The prompt is empty; send text_input", Failure.REFUSED),
+        (
+            "",
+            "The model is full: 64 requests of priority 1 wait already, which is the most that may. Try again later.",
+            Failure.BUSY,
+        ),
+        ("", "The request waited 1.0 s and could not be started in its time; try again later.", Failure.LATE),
+        ("", "This request failed: the model computed nan as a logit", Failure.FAILED),
+        ("", "The model failed at this step: out of memory", Failure.FAILED),
+        ("", "The model failed to take this request: 'x'", Failure.FAILED),
+        ("", "The model stopped before the answer was complete.", Failure.FAILED),
+        ("", "Failed to process the request(s) for model instance 'tiny_0_0', message: KeyError", Failure.FAILED),
+        ("", "Stub process 'tiny_0_0' is not healthy.", Failure.FAILED),
+        ("", "The model is shutting down.", Failure.GONE),
+        ("", "Server is stopping, scheduler for model has stopped accepting new inference requests", Failure.GONE),
     ],
 )
 def test_what_an_error_means(status: str, message: str, failure: Failure) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from trtbuild.errors import BuildError, InputError
 from trtbuild.frontend.errors import ApiError, from_triton, refused
-from trtbuild.triton.generation import ERRORS_WITH_CODES, Chunk, Generation, infer_request, read_chunk
+from trtbuild.triton.generation import Chunk, Generation, infer_request, read_chunk
 
 _ANSWER_SECONDS = 5.0
 """How long the server may take to answer a question about itself."""
@@ -66,7 +66,7 @@ class Triton:
             request = infer_request(model, generation, request_id)
         except InputError as error:
             raise refused(str(error)) from error
-        call = self._stub.ModelStreamInfer(metadata=(ERRORS_WITH_CODES,))
+        call = self._stub.ModelStreamInfer()
         silence = _Silence(call, self._silence)
         running = generation.sampling.n or 1
         try:

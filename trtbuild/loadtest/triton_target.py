@@ -16,7 +16,7 @@ from trtbuild.loadtest.http2 import Http2Connection, Http2Error, header_block
 from trtbuild.loadtest.record import Outcome
 from trtbuild.loadtest.target import CONNECT_SECONDS, Asking, split_address
 from trtbuild.triton.failures import Failure, classify
-from trtbuild.triton.generation import ERRORS_WITH_CODES, Generation, Sampling, infer_request, read_chunk
+from trtbuild.triton.generation import Generation, Sampling, infer_request, read_chunk
 
 _PATH = b"/inference.GRPCInferenceService/ModelStreamInfer"
 _OK = 0
@@ -47,7 +47,6 @@ class TritonTarget:
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
                 (b"user-agent", b"trtbuild-bench"),
-                *[tuple(part.encode() for part in ERRORS_WITH_CODES)],  # type: ignore[list-item]
             ]
         )
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from trtbuild.errors import BuildError, InputError, TrtbuildError
-from trtbuild.triton.generation import ERRORS_WITH_CODES, Chunk, Generation, Input, Sampling, inputs, read_chunk
+from trtbuild.triton.failures import Failure, classify
+from trtbuild.triton.generation import Chunk, Generation, Input, Sampling, inputs, read_chunk
 
 __all__ = ["Chunk", "Sampling", "only_model", "ready_models", "stream_generate", "wait_until_ready"]
 
@@ -84,9 +85,7 @@ def stream_generate(
         with _translated(url):
             if not client.is_model_ready(model, client_timeout=_ANSWER_SECONDS):
                 raise InputError(_not_ready(client, url, model))
-            client.start_stream(
-                callback=lambda result, error: received.put((result, error)), headers=dict([ERRORS_WITH_CODES])
-            )
+            client.start_stream(callback=lambda result, error: received.put((result, error)))
         running = sampling.n or 1
         try:
             with _translated(url):
@@ -149,15 +148,17 @@ def _translated(url: str) -> Iterator[None]:
 
 
 def _translate(error: Any, url: str) -> TrtbuildError:
-    """An error of the transport is about the server; any other is the server's answer to the request."""
+    """An error of the transport is about the server; any other is the server's answer to the request, of which only
+    the text says whose fault it is."""
     status, message = str(error.status() or ""), str(error.message())
     if "UNAVAILABLE" in status and "connect" in message.lower():
         return BuildError(f"There is no server at {url} ({message}). Start one with: trtbuild serve FOLDER")
-    if "UNAVAILABLE" in status or "Socket closed" in message:
+    failure = classify("", message)
+    if "UNAVAILABLE" in status or "Socket closed" in message or failure in (Failure.BUSY, Failure.LATE, Failure.GONE):
         return BuildError(f"The server at {url} went away or refuses requests: {message}")
     if "DEADLINE_EXCEEDED" in status:
         return BuildError(f"The server at {url} does not answer.")
-    if "INTERNAL" in status:
+    if "INTERNAL" in status or failure is Failure.FAILED:
         return BuildError(f"The server at {url} failed: {message}")
     return InputError(message)
 

@@ -1,4 +1,9 @@
-"""What an error of Triton's means, told from its gRPC status and, where Triton gives none, from its text."""
+"""What an error of Triton's means, told from its gRPC status and, where Triton gives none, from its text.
+
+Triton would end a stream with a status if its metadata had `triton_grpc_error`; nothing here asks for it. In that mode
+tritonserver 2.51 uses a stream's state after it was released, and one error in a hundred ends the server with a signal
+11 (triton-inference-server/server, pull request 8708, which is in no release before 26.04).
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,8 @@ _BY_STATUS = {
     "UNKNOWN": Failure.FAILED,
 }
 _BY_TEXT = (
+    (re.compile(r"^the model (failed|stopped before)|^this request failed|^failed to (?!connect)|^stub process", re.I), Failure.FAILED),
+    (re.compile(r"is shutting down|server is stopping|stopped accepting", re.I), Failure.GONE),
     (re.compile(r"is not found|no available versions|is not ready", re.I), Failure.NO_MODEL),
     (re.compile(r"maximum queue size|most that may", re.I), Failure.BUSY),
     (re.compile(r"timeout expired|waited", re.I), Failure.LATE),
@@ -37,8 +44,8 @@ _BY_TEXT = (
 
 
 def classify(status: str, message: str) -> Failure:
-    """`status` is the name of a gRPC status code, or "" for what Triton finds before a request reaches the model: that
-    comes inside the stream, as a text without a code.
+    """`status` is the name of a gRPC status code, or "" for what comes inside a stream, as a text without a code: what
+    Triton finds wrong with a request, and what the model does (serving/engine.py, serving/triton_model.py).
 
     UNAVAILABLE is the transport's word for a server that went away, and Triton's for a full queue, a wait that was too
     long and a model that is not ready: those are told apart by their text (serving/engine.py has the model's own).

@@ -12,9 +12,6 @@ from typing import Any
 from trtbuild.errors import BuildError, InputError
 from trtbuild.serving.interface import INPUTS
 
-ERRORS_WITH_CODES = ("triton_grpc_error", "true")
-"""Metadata of a stream under which Triton ends it with a gRPC status; otherwise an error is a text without a code."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
