@@ -32,6 +32,7 @@ from trtbuild.triton.failures import Failure, classify
         ("INTERNAL", "the model computed nan as a logit", Failure.FAILED),
         ("UNAVAILABLE", "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1", Failure.GONE),
         ("UNAVAILABLE", "Socket closed", Failure.GONE),
+        ("UNKNOWN", "Stream removed", Failure.GONE),
         ("CANCELLED", "CANCELLED", Failure.CANCELLED),
         ("", "The prompt is empty; send text_input", Failure.REFUSED),
         (

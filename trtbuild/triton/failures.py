@@ -34,8 +34,11 @@ _BY_STATUS = {
     "INTERNAL": Failure.FAILED,
     "UNKNOWN": Failure.FAILED,
 }
+_BROKEN = re.compile(r"^stream removed|socket closed", re.I)
+"""What grpc says of a connection that broke; its status for it may be UNKNOWN."""
 _BY_TEXT = (
-    (re.compile(r"^the model (failed|stopped before)|^this request failed|^failed to (?!connect)|^stub process", re.I), Failure.FAILED),
+    (re.compile(r"^the model (failed|stopped before)|^this request failed", re.I), Failure.FAILED),
+    (re.compile(r"^failed to (?!connect)|^stub process", re.I), Failure.FAILED),
     (re.compile(r"is shutting down|server is stopping|stopped accepting", re.I), Failure.GONE),
     (re.compile(r"is not found|no available versions|is not ready", re.I), Failure.NO_MODEL),
     (re.compile(r"maximum queue size|most that may", re.I), Failure.BUSY),
@@ -50,6 +53,8 @@ def classify(status: str, message: str) -> Failure:
     UNAVAILABLE is the transport's word for a server that went away, and Triton's for a full queue, a wait that was too
     long and a model that is not ready: those are told apart by their text (serving/engine.py has the model's own).
     """
+    if _BROKEN.search(message):
+        return Failure.GONE
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     for pattern, failure in _BY_TEXT:
