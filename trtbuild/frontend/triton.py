@@ -74,6 +74,8 @@ class Triton:
             await call.done_writing()
             while (response := await silence.limit(call.read())) is not self._end:
                 if response.error_message:
+                    while await silence.limit(call.read()) is not self._end:  # cancelled now, it would leave memory
+                        pass
                     raise from_triton("", response.error_message)
                 chunk = read_chunk(response.infer_response)
                 if chunk.finish_reason == "cancelled":

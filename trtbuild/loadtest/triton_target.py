@@ -110,7 +110,7 @@ class TritonTarget:
 class _Call:
     """A StreamHandler that reads gRPC's messages and its status."""
 
-    __slots__ = ("_buffer", "_exchange", "_message", "_parse", "_status")
+    __slots__ = ("_buffer", "_error", "_exchange", "_message", "_parse", "_status")
 
     def __init__(self, exchange: Exchange, parse: Any) -> None:
         self._exchange = exchange
@@ -118,6 +118,8 @@ class _Call:
         self._buffer = b""
         self._status: int | None = None
         self._message = ""
+        self._error = ""
+        """What Triton said inside the stream."""
 
     def opened(self, now: float) -> None:
         self._exchange.sent = now
@@ -144,7 +146,9 @@ class _Call:
         self._buffer = data[place:]
 
     def closed(self, now: float, problem: str) -> None:
-        if problem:
+        if self._error:
+            self._exchange.end(now, outcome_of(None, self._error), self._error)
+        elif problem:
             self._exchange.end(now, Outcome.LOST, problem)
         elif self._status != _OK:
             outcome = Outcome.FAILED if self._status is None else outcome_of(self._status, self._message)
@@ -159,8 +163,7 @@ class _Call:
             return
         response = self._parse(content)
         if response.error_message:
-            # Triton finds some faults before the model sees the request, and tells of them without a status.
-            self._exchange.give_up(now, outcome_of(None, response.error_message), response.error_message)
+            self._error = response.error_message  # the server ends the stream: cancelled now, it would leave memory
             return
         try:
             chunk = read_chunk(response.infer_response)

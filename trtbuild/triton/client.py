@@ -94,7 +94,11 @@ def stream_generate(
                 chunk = _next_chunk(client, url, received, timeout)
                 running -= bool(chunk.finish_reason)
                 yield chunk
+        except _Refused as error:
+            running = 0
+            raise error.meaning from error.said
         finally:
+            # Cancelled when nothing more comes, a stream costs tritonserver 2.51 some 10 to 30 kB for ever.
             client.stop_stream(cancel_requests=running > 0)
 
 
@@ -112,8 +116,15 @@ def _next_chunk(client: Any, url: str, received: Any, timeout: float | None) -> 
             with _translated(url):
                 client.is_server_live(client_timeout=_ANSWER_SECONDS)
     if error is not None:
-        raise _translate(error, url)
+        raise _Refused(_translate(error, url), error)
     return read_chunk(result.get_response())
+
+
+class _Refused(Exception):
+    """The request is over, by an error."""
+
+    def __init__(self, meaning: TrtbuildError, said: Exception) -> None:
+        self.meaning, self.said = meaning, said
 
 
 def _tensor(tensor: Input) -> Any:
