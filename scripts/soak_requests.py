@@ -43,7 +43,7 @@ class Wanted:
     generation: Generation
     spoiled: str = ""
     """What is wrong with it, a key of SPOILERS."""
-    codes: bool = True
+    codes: bool = False
     """Whether errors are to come as gRPC's status; otherwise as a text in the stream."""
     half_close: bool = True
     """Whether the client says at once that no other request follows on its stream."""
@@ -73,6 +73,10 @@ class Mix:
 
     source: random.Random
     known: list[Generation] = field(default_factory=list)
+    codes: float = 0.0
+    """Share of the requests that ask for errors with codes."""
+    pause: float = 5.0
+    """The most seconds for which a slow reader stops."""
     _count: int = 0
 
     def draw(self, *, calm: bool = False) -> Wanted:
@@ -81,7 +85,7 @@ class Mix:
         kinds = [Kind.PLAIN, Kind.KNOWN] if calm else list(SHARES)
         kind = source.choices(kinds, [SHARES[each] for each in kinds])[0]
         self._count += 1
-        wanted = Wanted(self._count, kind, self._generation(), codes=source.random() < 0.7)
+        wanted = Wanted(self._count, kind, self._generation(), codes=source.random() < self.codes)
         wanted = replace(wanted, half_close=source.random() < 0.5)
         match kind:
             case Kind.KNOWN:
@@ -94,7 +98,7 @@ class Mix:
                     leave_answering=source.random() < 0.6,
                 )
             case Kind.SLOW:
-                pauses = tuple(source.uniform(0.5, 5.0) for _ in range(source.randint(1, 3)))
+                pauses = tuple(source.uniform(self.pause / 10, self.pause) for _ in range(source.randint(1, 3)))
                 return replace(wanted, generation=replace(wanted.generation, stream=True), pauses=pauses)
             case Kind.HURRIED:
                 patience = source.choice((0.001, 0.05, 0.5))

@@ -18,6 +18,8 @@ from trtbuild.triton.server import TritonServer
 
 LEVELS = (Level(12, 10.0), Level(24, 20.0), Level(48, 30.0))
 """Short queues, so that an overload of minutes reaches their ends: requests are refused, and wait too long."""
+LEAVE_SECONDS = 10.0
+"""After so long nothing is left of a server that was killed."""
 METRICS_SECONDS = 2.5
 """After so long the server has every number of the model's."""
 
@@ -159,10 +161,10 @@ class Life:
 
     def bury(self, end: str, died: float, repository: Path) -> None:
         """Wait for what should end by itself, remove the rest."""
-        import psutil
-
         self.died, self.end = died, end
-        _, alive = psutil.wait_procs(self.processes[1:], timeout=10.0)
+        until = time.monotonic() + LEAVE_SECONDS
+        while (alive := [each for each in self.processes[1:] if _runs(each)]) and time.monotonic() < until:
+            time.sleep(0.05)
         self.left = len(alive)
         self.read_checks(repository)
         self.server.kill()
@@ -203,6 +205,16 @@ class Life:
 
     def _shared(self) -> list[Path]:
         return list(Path("/dev/shm").glob(f"{self.server.shared_memory_prefix}*"))
+
+
+def _runs(process: Any) -> bool:
+    """Whether it does, and is not only waiting for somebody to ask how it ended."""
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
