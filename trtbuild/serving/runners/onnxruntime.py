@@ -114,6 +114,8 @@ def open_session(backend: Backend, folder: Path) -> tuple[Any, str]:
     options.log_severity_level = 3  # errors; its warnings are about its own choices
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Its threads would go on spinning for work between two steps, on the cores that the server and its clients need.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base but Exception
