@@ -5,53 +5,59 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 CODE = """
-import sys, time
+import ctypes, sys, time
 from trtbuild.serving.guard import Guard
 guard = Guard("m", int(sys.argv[1]))
-if sys.argv[2] == "released":
-    guard.release()
-    sys.exit()
 print("guarded", flush=True)
-time.sleep(60)
+match sys.argv[2]:
+    case "ends":
+        guard.release()
+    case "sleeps":
+        time.sleep(60)
+    case "sleeps with the interpreter":
+        ctypes.PyDLL(None).sleep(60)
 """
 
 
-def model_process(server: subprocess.Popen[bytes], how: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CODE, str(server.pid), how]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
 
 
-def test_the_server_is_ended_with_the_models_process() -> None:
-    server = subprocess.Popen(["sleep", "60"])
-    model = model_process(server, "guarded")
-    assert model.stdout is not None and model.stderr is not None
-    assert model.stdout.readline() == "guarded\n"
+def model_process(server: subprocess.Popen[bytes], what: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CODE, str(server.pid), what]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "guarded\n"
+    return process
+
+
+def test_the_server_is_ended_with_the_models_process(server: subprocess.Popen[bytes]) -> None:
+    model = model_process(server, "sleeps")
     assert server.poll() is None
     model.kill()
     assert server.wait(10) == -signal.SIGKILL
-    assert model.stderr.read().startswith("error: The process of model 'm' died.")
-    model.wait()
+    assert model.communicate()[1].startswith("error: The process of model 'm' died.")
 
 
-def test_the_models_process_is_ended_with_the_server() -> None:
+@pytest.mark.parametrize("what", ["sleeps", "sleeps with the interpreter"])
+def test_the_models_process_is_ended_with_the_server(server: subprocess.Popen[bytes], what: str) -> None:
     """Even while nobody has asked how the server ended, as who started it may not."""
-    server = subprocess.Popen(["sleep", "60"])
-    model = model_process(server, "guarded")
-    assert model.stdout is not None
-    assert model.stdout.readline() == "guarded\n"
+    model = model_process(server, what)
     server.kill()
     _, said = model.communicate(timeout=10)
-    assert (model.returncode, said) == (1, "The server is gone: the process of model 'm' ends.\n")
-    server.wait()
+    assert (model.returncode, said) == (-signal.SIGKILL, "")
 
 
-def test_a_process_that_ends_in_order_ends_nobody() -> None:
-    server = subprocess.Popen(["sleep", "60"])
-    model = model_process(server, "released")
-    _, said = model.communicate(timeout=20)  # which the guard's end of the pipe would hold up
+def test_a_process_that_ends_in_order_ends_nobody(server: subprocess.Popen[bytes]) -> None:
+    model = model_process(server, "ends")
+    _, said = model.communicate(timeout=20)  # which a guard that goes on would hold up
     assert (model.returncode, said) == (0, "")
     assert server.poll() is None
-    server.kill()
-    server.wait()
