@@ -39,9 +39,10 @@ from trtbuild.serving.tokenizer import Tokenizer
 from trtbuild.triton.generation import Chunk
 
 KNOWN = 12
+TELL_SECONDS = 15.0
 LOOK_SECONDS = 0.1
 """How often it is asked whether the server lives."""
-KILLS = ((0.15, "tritonserver killed"), (0.3, "model killed"))
+KILLS = ((0.08, "tritonserver killed"), (0.16, "model killed"))
 """At which share of the time, and what."""
 ERROR_SECONDS = 10.0
 """A request whose server died has its error within so long."""
@@ -58,6 +59,7 @@ class Load:
         self.mix, self._model = mix, model
         self.ended: list[Ended] = []
         self.open: dict[asyncio.Task[None], Wanted] = {}
+        self.enough = False
         self._clients: list[Clients] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -94,11 +96,11 @@ class Load:
         await asyncio.gather(*(client() for _ in range(clients)))
         return done / (seconds * 0.75)
 
-    async def arrive(self, rate: float, seconds: float) -> None:
-        """So many requests a second at random moments."""
+    async def arrive(self, rate: float) -> None:
+        """So many requests a second at random moments, until they have been enough."""
         due = time.monotonic()
-        end = due + seconds
-        while (due := due + self.mix.source.expovariate(rate)) < end:
+        while not self.enough:
+            due += self.mix.source.expovariate(rate)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             wanted = self.mix.draw()
             task = asyncio.ensure_future(self._one(wanted))
@@ -146,6 +148,8 @@ class Soak:
         mix = Mix(random.Random(seed), known_prompts(KNOWN), codes, pause=min(5.0, self.seconds / 20))
         self.load = Load(mix, self._served.model)
         self.lives: list[Life] = []
+        self._without = 0.0
+        """Seconds during which there was no server."""
         self.capacity = self.rate = 0.0
         self.hung: list[Wanted] = []
         self.metrics: list[str] = []
@@ -154,15 +158,18 @@ class Soak:
         try:
             self._begin()
             self._learn()
-            arriving = self.load.do(self.load.arrive(self.rate, self.seconds))
-            self._watch(arriving)
+            arriving = self.load.do(self.load.arrive(self.rate))
+            self._watch()
+            self.load.enough = True
             arriving.result()
             end = time.monotonic() + DRAIN_SECONDS
             while self.load.open and time.monotonic() < end:
                 self._look()
-            time.sleep(METRICS_SECONDS)
             self.hung = self.load.stop()
-            self.metrics = self._wrong_metrics()
+            end = time.monotonic() + DRAIN_SECONDS / 6
+            while (wrong := self._wrong_metrics()) and time.monotonic() < end:
+                time.sleep(METRICS_SECONDS)
+            self.metrics = wrong
             self._end()
         finally:
             for life in self.lives:
@@ -181,26 +188,26 @@ class Soak:
             if ended.outcome != "completed":
                 sys.exit(f"The server does not answer: {ended.outcome} {ended.message}")
             self.judge.known[number] = _joined(ended.chunks)
-        seconds = min(30.0, max(5.0, self.seconds / 10))
+        seconds = min(30.0, max(3.0, self.seconds / 10))
         self.capacity = self.load.do(self.load.closed(2 * self._served.slots, seconds)).result()
         undisturbed = 1.0 - SHARES[Kind.MALFORMED] - SHARES[Kind.CANCELLED]
         self.rate = self._factor * self.capacity / undisturbed
         tell(f"{self.capacity:.2f} requests/s can be answered; {self.rate:.2f} arrive, with those that nobody answers")
 
-    def _watch(self, arriving: Any) -> None:
-        begin = told = time.monotonic()
-        kills = [(begin + share * self.seconds, what) for share, what in KILLS]
-        while not arriving.done():
+    def _watch(self) -> None:
+        """For as long as there is to be load; the time without a server does not count."""
+        begin, told, kills = time.monotonic(), 0.0, list(KILLS)
+        while (elapsed := time.monotonic() - begin - self._without) < self.seconds:
             self._look()
             life = self.lives[-1]
-            if kills and time.monotonic() >= kills[0][0]:
+            if kills and elapsed >= kills[0][0] * self.seconds:
                 (life.processes[0] if kills[0][1] == KILLS[0][1] else life.processes[1]).kill()
                 self._bury(kills.pop(0)[1])
-            if time.monotonic() - told > 15.0:
-                told = time.monotonic()
+            if elapsed >= told + TELL_SECONDS:
+                told = elapsed
                 counts = Counter(ended.outcome for ended in self.load.ended)
                 megabytes = life.samples[-1].megabytes if life.samples else 0.0
-                tell(f"{told - begin:4.0f} s  {len(self.load.open)} open  {megabytes:.1f} MB  {dict(counts)}")
+                tell(f"{elapsed:4.0f} s  {len(self.load.open)} open  {megabytes:.1f} MB  {dict(counts)}")
 
     def _look(self) -> None:
         """Once: a sample if it is time, and a new server if there is none."""
@@ -219,6 +226,7 @@ class Soak:
         tell(f"server {life.number}: {end}")
         life.bury(end, died, self._repository)
         self._begin()
+        self._without += time.monotonic() - died
 
     def _end(self) -> None:
         life = self.lives[-1]
@@ -280,7 +288,7 @@ def verdicts(soak: Soak) -> list[Property]:
     own = [life.end for life in lives]
     looks = sum(life.checks.get("looks", 0) for life in lives)
     failures = [life.checks["failure"] for life in lives if life.checks.get("failure")]
-    tracebacks = sum(life.tracebacks() for life in lives)
+    exceptions = sum(life.exceptions for life in lives)
     planned = {what for _, what in KILLS}
     unknown = [end for end in own if end not in (*planned, "crashed", "stopped")]
     answers = sum(each.finished_answers for each in ended)
@@ -313,7 +321,7 @@ def verdicts(soak: Soak) -> list[Property]:
             f"{dict(Counter(own))}; {sum(life.left for life in lives)} processes left",
         ),
         Property("the books are right at every step", looks > 0 and not failures, f"{looks} looks"),
-        Property("no exception in the servers' logs", not tracebacks, f"{tracebacks}"),
+        Property("no exception in the servers' logs", not exceptions, f"{exceptions}"),
         Property(
             "metrics are what clients saw", not soak.metrics, "; ".join(soak.metrics) or "all equal, nothing left"
         ),
@@ -329,8 +337,7 @@ def _after_death(ended: Ended, died: dict[int, float | None]) -> float:
 
 def longest(soak: Soak) -> Growth | None:
     """The growth over the longest time between two starts."""
-    warm_up = min(90.0, soak.seconds / 5)
-    found = [growth(life.samples, warm_up) for life in soak.lives if life.samples]
+    found = [growth(life.samples) for life in soak.lives if life.samples]
     return max((each for each in found if each is not None), key=lambda each: each.seconds, default=None)
 
 

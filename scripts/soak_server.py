@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
 import urllib.request
@@ -18,10 +17,13 @@ from trtbuild.triton.server import TritonServer
 
 LEVELS = (Level(12, 10.0), Level(24, 20.0), Level(48, 30.0))
 """Short queues, so that an overload of minutes reaches their ends: requests are refused, and wait too long."""
+EXIT = "--exit-timeout-secs=5"
+"""Of a stream that is cancelled in the moment when its answer ends, tritonserver 2.51 keeps the request, and waits for
+it when it is to stop until this is over."""
 LEAVE_SECONDS = 10.0
 """After so long nothing is left of a server that was killed."""
-METRICS_SECONDS = 2.5
-"""After so long the server has every number of the model's."""
+METRICS_SECONDS = 1.5
+"""The model's numbers are carried to the server in shorter times than this."""
 
 _MODEL_PY = '''\
 """As the emitted one, and looks at the scheduler's and the cache's books before and after every step."""
@@ -124,6 +126,8 @@ class Life:
     """"tritonserver killed", "model killed", "crashed" or "stopped"."""
     left: int = 0
     """Processes that outlived it."""
+    exceptions: int = 0
+    """In its log, while it lived."""
     checks: dict[str, Any] = field(default_factory=dict)
     """What the model wrote of its books."""
 
@@ -133,12 +137,14 @@ class Life:
         import psutil
 
         (repository / REPORT).unlink(missing_ok=True)
-        server = TritonServer(repository, log_file=log).start()
+        server = TritonServer(repository, log_file=log, arguments=[EXIT]).start()
         try:
             root = psutil.Process(server.process.pid)
             life = Life(number, server, [root, *root.children(recursive=True)], {})
             time.sleep(METRICS_SECONDS)
-            life.before = life.metrics()
+            while life.before != (now := life.metrics()):  # Triton's own warm-up is still being counted
+                life.before = now
+                time.sleep(METRICS_SECONDS)
         except BaseException:
             server.kill()
             raise
@@ -155,6 +161,7 @@ class Life:
             return
         shared = sum(file.stat().st_blocks * 512 for file in self._shared())
         self.samples.append(Sample(time.monotonic(), memory / 1e6, files, shared / 1e6))
+        self.exceptions = self._log().count("Traceback (most recent call last)")
 
     def has_died(self) -> bool:
         return self.server.process.poll() is not None
@@ -193,15 +200,13 @@ class Life:
 
         return total
 
-    def tracebacks(self) -> int:
-        """Exceptions in the server's log."""
-        assert self.server.log_file is not None
-        return len(re.findall(r"Traceback \(most recent call last\)", self.server.log_file.read_text(errors="replace")))
-
     def crashed_by_itself(self) -> bool:
         """Whether the log holds a signal that tritonserver got from its own fault."""
+        return "Signal (11) received" in self._log()
+
+    def _log(self) -> str:
         assert self.server.log_file is not None
-        return "Signal (11) received" in self.server.log_file.read_text(errors="replace")
+        return self.server.log_file.read_text(errors="replace")
 
     def _shared(self) -> list[Path]:
         return list(Path("/dev/shm").glob(f"{self.server.shared_memory_prefix}*"))
@@ -219,7 +224,8 @@ def _runs(process: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A straight line through the memory of one life, after it has warmed up."""
+    """A straight line through the memory of one life, in the second half of its time: arenas and caches fill up for
+    minutes."""
 
     seconds: float
     megabytes: float
@@ -231,12 +237,12 @@ class Growth:
     shared_per_minute: float
 
 
-def growth(samples: list[Sample], warm_up: float) -> Growth | None:
-    """None if there is too little after `warm_up` seconds."""
+def growth(samples: list[Sample]) -> Growth | None:
+    """None of a life of less than a minute."""
     import numpy as np
 
-    kept = [sample for sample in samples if sample.time >= samples[0].time + warm_up]
-    if len(kept) < 20:
+    kept = samples[len(samples) // 2 :]
+    if len(kept) < 30:
         return None
     times = np.array([sample.time for sample in kept]) / 60.0
     memory = np.array([sample.megabytes for sample in kept])
@@ -262,7 +268,7 @@ def describe(life: Life) -> Mapping[str, Any]:
         "end": life.end,
         "processes_left": life.left,
         "checks": life.checks,
-        "tracebacks": life.tracebacks(),
+        "exceptions": life.exceptions,
         "samples": [
             (round(s.time - life.samples[0].time, 2), round(s.megabytes, 2), s.files, round(s.shared_megabytes, 2))
             for s in life.samples
