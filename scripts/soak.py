@@ -48,6 +48,8 @@ ERROR_SECONDS = 10.0
 """A request whose server died has its error within so long."""
 DRAIN_SECONDS = 120.0
 """After the last arrival everything has ended within so long; the queues' own limits are 30 s."""
+SHORT_SECONDS = 120.0
+"""A run of less says nothing of memory."""
 MEGABYTES_PER_MINUTE, FILES_PER_MINUTE = 1.0, 1.0
 """What memory and open files may grow by."""
 
@@ -344,7 +346,7 @@ def longest(soak: Soak) -> Growth | None:
 def _flatness(soak: Soak) -> list[Property]:
     found = longest(soak)
     if found is None:
-        return []
+        return [Property("memory is flat", False, "not seen for a minute")] if soak.seconds > SHORT_SECONDS else []
     return [
         Property(
             f"memory grows by less than {MEGABYTES_PER_MINUTE:g} MB/min",

@@ -117,7 +117,7 @@ class Life:
     number: int
     server: TritonServer
     processes: list[Any]
-    """psutil's, the server first, its model second."""
+    """psutil's: the server, its model, the model's guard."""
     before: dict[str, float]
     """Its metrics before the first of our requests."""
     samples: list[Sample] = field(default_factory=list)
@@ -140,7 +140,8 @@ class Life:
         server = TritonServer(repository, log_file=log, arguments=[EXIT]).start()
         try:
             root = psutil.Process(server.process.pid)
-            life = Life(number, server, [root, *root.children(recursive=True)], {})
+            (model,) = root.children()
+            life = Life(number, server, [root, model, *(each for each in model.children() if each.name() == "sh")], {})
             time.sleep(METRICS_SECONDS)
             while life.before != (now := life.metrics()):  # Triton's own warm-up is still being counted
                 life.before = now
