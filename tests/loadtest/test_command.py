@@ -85,7 +85,8 @@ def test_a_folder_is_served_for_as_long_as_it_takes(trtbuild: Command) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["targets"][0]["all"]["outcomes"] == {"completed": 6}
-    assert told["notes"] == [], "its own tokenizer measured the prompts"
+    about_prompts = [note for note in told["notes"] if not note.startswith("The generator")]  # on a busy machine
+    assert about_prompts == [], "its own tokenizer measured the prompts"
     running = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in running if str(trtbuild.place) in line]
 
