@@ -96,7 +96,7 @@ class Account:
         self._processes = {
             "clients": [psutil.Process()],
             "tritonserver": [process],
-            "model": process.children(recursive=True),
+            "model": process.children(),
         }
         self._before = self._now()
 
