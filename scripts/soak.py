@@ -42,8 +42,8 @@ KNOWN = 12
 TELL_SECONDS = 15.0
 LOOK_SECONDS = 0.1
 """How often it is asked whether the server lives."""
-KILLS = ((0.08, "tritonserver killed"), (0.16, "model killed"))
-"""At which share of the time, and what."""
+KILLS = ((0.08, 0, "tritonserver killed"), (0.16, 1, "model killed"))
+"""At which share of the time, which of the processes, and what that is."""
 ERROR_SECONDS = 10.0
 """A request whose server died has its error within so long."""
 DRAIN_SECONDS = 120.0
@@ -203,8 +203,9 @@ class Soak:
             self._look()
             life = self.lives[-1]
             if kills and elapsed >= kills[0][0] * self.seconds:
-                (life.processes[0] if kills[0][1] == KILLS[0][1] else life.processes[1]).kill()
-                self._bury(kills.pop(0)[1])
+                _, process, end = kills.pop(0)
+                life.processes[process].kill()
+                self._bury(end)
             if elapsed >= told + TELL_SECONDS:
                 told = elapsed
                 counts = Counter(ended.outcome for ended in self.load.ended)
@@ -291,7 +292,7 @@ def verdicts(soak: Soak) -> list[Property]:
     looks = sum(life.checks.get("looks", 0) for life in lives)
     failures = [life.checks["failure"] for life in lives if life.checks.get("failure")]
     exceptions = sum(life.exceptions for life in lives)
-    planned = {what for _, what in KILLS}
+    planned = {end for _, _, end in KILLS}
     unknown = [end for end in own if end not in (*planned, "crashed", "stopped")]
     answers = sum(each.finished_answers for each in ended)
     tokens = sum(len(chunk.token_ids) for each in ended for chunk in each.chunks)

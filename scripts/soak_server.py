@@ -7,12 +7,13 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trtbuild.files import link_or_copy
 from trtbuild.serving.config import Level
+from trtbuild.simulation.measuring import find_model, read_config
 from trtbuild.triton.server import TritonServer
 
 LEVELS = (Level(12, 10.0), Level(24, 20.0), Level(48, 30.0))
@@ -25,6 +26,7 @@ LEAVE_SECONDS = 10.0
 METRICS_SECONDS = 1.5
 """The model's numbers are carried to the server in shorter times than this."""
 
+REPORT = "checks.json"
 _MODEL_PY = '''\
 """As the emitted one, and looks at the scheduler's and the cache's books before and after every step."""
 
@@ -84,18 +86,14 @@ class Served:
 
 def checked_copy(compiled: Path, out: Path) -> Served:
     """Copy the repository of `compiled`, which holds one model, to `out`, with short queues and the checks above."""
-    (source,) = (compiled / "model_repository").glob("*/config.pbtxt")
-    model = out / source.parent.name
-    shutil.copytree(source.parent, model, copy_function=lambda a, b: link_or_copy(Path(a), Path(b)))
-    config = json.loads((model / "1" / "serving.json").read_text())
-    config |= {"levels": [asdict(level) for level in LEVELS], "patience": 8.0}
-    for name, text in (("serving.json", json.dumps(config)), ("model.py", _MODEL_PY.format(report=str(out / REPORT)))):
-        (model / "1" / name).unlink()  # it may be a link to the original
-        (model / "1" / name).write_text(text)
-    return Served(model.name, model / "1", config["cache"]["slots"], frozenset(config["eos_token_ids"]))
-
-
-REPORT = "checks.json"
+    source = find_model(compiled)
+    folder = out / source.parent.name / source.name
+    shutil.copytree(source.parent, folder.parent, copy_function=lambda a, b: link_or_copy(Path(a), Path(b)))
+    config = replace(read_config(folder), levels=LEVELS, patience=8.0)
+    for name, text in (("serving.json", config.to_json()), ("model.py", _MODEL_PY.format(report=str(out / REPORT)))):
+        (folder / name).unlink()  # it may be a link to the original
+        (folder / name).write_text(text)
+    return Served(config.model_name, folder, config.cache.slots, frozenset(config.eos_token_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,19 +47,18 @@ def choose_builder(options: EngineOptions, attention: AttentionForm = AttentionF
             "TensorRT-RTX has no plugins, so it cannot build the plugin form. Use --attention native, or --backend "
             "tensorrt on a machine with a GPU."
         )
-    if plugin and options.backend is Backend.AUTO and not devices():
-        return Choice(
-            None,
-            "An engine of the plugin form is TensorRT 10's, which builds on the GPU that will run it, and none is "
-            "visible here. Use --attention native for an engine of TensorRT-RTX, which builds without one.",
-        )
     if options.backend is Backend.ONNX:
         if options.targets:
             raise InputError("--target names GPUs to build an engine for, and --backend onnx builds none. Drop one.")
         return Choice(None)
     if options.backend is Backend.AUTO:
-        wanted = [Flavour.TENSORRT] if devices() else []
-        wanted += [] if plugin else [Flavour.RTX]
+        wanted = [*([Flavour.TENSORRT] if devices() else []), *([] if plugin else [Flavour.RTX])]
+        if not wanted:
+            return Choice(
+                None,
+                "An engine of the plugin form is TensorRT 10's, which builds on the GPU that will run it, and none is "
+                "visible here. Use --attention native for an engine of TensorRT-RTX, which builds without one.",
+            )
     else:
         wanted = [Flavour.TENSORRT if options.backend is Backend.TENSORRT else Flavour.RTX]
     reasons = []

@@ -50,6 +50,7 @@ def emit(
     the finished repository does not pass its own check.
     """
     cpu = options.cpu_fallback or engine is None
+    plugins = _carried_plugins(engine, options)
     config = serving_config(
         name,
         weights,
@@ -58,11 +59,11 @@ def emit(
         cpu=cpu,
         version_compatible=options.engine.builder.version_compatible,
         page_size=page_size,
-        plugins=tuple(library.name for library in carried_plugins(engine, options)),
+        plugins=tuple(library.name for library in plugins),
     )
     place = version_folder(folder, name)
     place.mkdir(parents=True)
-    for library in carried_plugins(engine, options):
+    for library in plugins:
         shutil.copyfile(library, place / library.name)  # no link: compiling it anew must not change what is served
     if cpu:
         write_graph(
@@ -81,7 +82,7 @@ def emit(
     return engine
 
 
-def carried_plugins(engine: EngineResult | None, options: CompileOptions) -> tuple[Path, ...]:
+def _carried_plugins(engine: EngineResult | None, options: CompileOptions) -> tuple[Path, ...]:
     """The plugins' libraries that the repository must carry: a version-compatible plan has them inside."""
     builder = options.engine.builder
     return () if engine is None or builder.version_compatible else builder.plugin_libraries

@@ -10,6 +10,7 @@ from tests.plugins.conftest import QUICK
 from trtbuild.engine.gpu import Gpu
 from trtbuild.engine.request import BuildOptions
 from trtbuild.options import EngineOptions
+from trtbuild.plugin import build as plugin_build
 from trtbuild.plugin import keeping
 from trtbuild.plugin.info import read_info
 from trtbuild.progress import Silent
@@ -20,7 +21,7 @@ from trtbuild.store import Store
 def test_it_is_compiled_once_for_the_gpus_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs of a kind and one of another, with the kernels that compile in a second."""
     monkeypatch.setattr(keeping, "find_sources", lambda: QUICK)
-    monkeypatch.setattr(keeping, "devices", lambda: (Gpu("a", "sm_90"), Gpu("b", "sm_90"), Gpu("c", "sm_86")))
+    monkeypatch.setattr(plugin_build, "devices", lambda: (Gpu("a", "sm_90"), Gpu("b", "sm_90"), Gpu("c", "sm_86")))
     store = Store(tmp_path)
     stages = Stages(Silent())
     (library,) = keeping.with_plugin(EngineOptions(), stages, store).builder.plugin_libraries

@@ -14,6 +14,7 @@ from trtbuild.cli.console import output, print_json, progress
 from trtbuild.errors import InputError
 
 if TYPE_CHECKING:
+    from trtbuild.loadtest.lengths import Lengths
     from trtbuild.simulation.run import Policy
     from trtbuild.simulation.server import Server
     from trtbuild.simulation.summary import Summary
@@ -113,6 +114,7 @@ def simulate_command(
     trtbuild simulate --model 70b --gpus 8 --rate 200 --slo ttft=1s,tpot=50ms --size-for 0.99
     ```
     """
+    from trtbuild.loadtest.lengths import parse_lengths
     from trtbuild.simulation.run import Policy
     from trtbuild.simulation.summary import check_objectives
     from trtbuild.slo import parse_slo
@@ -122,8 +124,17 @@ def simulate_command(
         raise InputError(f"--size-for {size_for:g}: it is a share of the requests, above 0 and up to 1.")
     if measured is not None and any(given is not None for given in (model, gpu, gpus, batch)):
         raise InputError("--measured says what serves: leave --model, --gpu, --gpus and --batch out.")
-    load = _Load(trace, rate, requests, input_tokens, output_tokens, max_input_tokens, max_output_tokens, urgent, seed)
-    load.check()
+    load = _Load(
+        trace=trace,
+        rate=rate,
+        requests=requests,
+        prompts=parse_lengths(input_tokens, "--input-tokens"),
+        answers=parse_lengths(output_tokens, "--output-tokens"),
+        most_prompt=max_input_tokens,
+        most_answer=max_output_tokens,
+        urgent=urgent,
+        seed=seed,
+    )
     if measured is not None:
         server, about = _measured(measured, json)
     else:
@@ -153,35 +164,27 @@ class _Load:
     trace: Path | None
     rate: float
     requests: int
-    input_tokens: str
-    output_tokens: str
-    max_input_tokens: int | None
-    max_output_tokens: int | None
+    prompts: Lengths
+    answers: Lengths
+    most_prompt: int | None
+    most_answer: int | None
     urgent: float
     seed: int
 
-    def check(self) -> None:
-        """Raises InputError for lengths that are none, before anything is measured."""
-        from trtbuild.loadtest.lengths import parse_lengths
-
-        parse_lengths(self.input_tokens, "--input-tokens")
-        parse_lengths(self.output_tokens, "--output-tokens")
-
     def workload(self, server: Server) -> Workload:
         """Cut to what was asked for, else so that a prompt and its answer fit."""
-        from trtbuild.loadtest.lengths import parse_lengths
         from trtbuild.loadtest.trace import read_trace
         from trtbuild.simulation.workload import MOST_ANSWER, MOST_PROMPT, mixed, traced
 
-        most_answer = self.max_output_tokens or min(MOST_ANSWER, server.capacity // 2)
-        most_prompt = self.max_input_tokens or max(1, min(MOST_PROMPT, server.capacity - most_answer))
+        most_answer = self.most_answer or min(MOST_ANSWER, server.capacity // 2)
+        most_prompt = self.most_prompt or max(1, min(MOST_PROMPT, server.capacity - most_answer))
         if self.trace is not None:
             return traced(read_trace(self.trace), most_prompt=most_prompt, most_answer=most_answer)
         return mixed(
             self.requests,
             self.rate,
-            prompts=parse_lengths(self.input_tokens, "--input-tokens"),
-            answers=parse_lengths(self.output_tokens, "--output-tokens"),
+            prompts=self.prompts,
+            answers=self.answers,
             most_prompt=most_prompt,
             most_answer=most_answer,
             urgent=self.urgent,

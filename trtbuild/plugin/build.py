@@ -54,7 +54,7 @@ def build_plugin(
     """
     refuse_existing(out, replace=force)
     tools = toolchain or find_toolchain()
-    wanted = tuple(dict.fromkeys(targets)) or _own_targets()
+    wanted = tuple(dict.fromkeys(targets)) or own_targets()
     refuse_unknown(wanted, tools.nvcc.targets, f"The nvcc of CUDA {tools.nvcc.version}, with these kernels,")
     with atomic_folder(out, replace=force) as place:
         work = place / "work"
@@ -69,7 +69,8 @@ def build_plugin(
     return PluginBuild(folder, read_info(folder / PLUGIN_LIBRARY), folder / KERNELS_LIBRARY, tools.nvcc.version)
 
 
-def _own_targets() -> tuple[str, ...]:
+def own_targets() -> tuple[str, ...]:
+    """Of this machine's GPUs, each once. Raises InputError if there is none."""
     own = tuple(dict.fromkeys(gpu.target for gpu in devices()))
     if not own:
         raise InputError("No NVIDIA GPU is visible here, so say which to compile for: --target sm_90, or sm_89,sm_90.")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trtbuild.engine.gpu import devices
 from trtbuild.engine.request import HardwareCompatibility
 from trtbuild.hashing import Hasher
 from trtbuild.options import EngineOptions
-from trtbuild.plugin.build import build_plugin
+from trtbuild.plugin.build import build_plugin, own_targets
 from trtbuild.plugin.info import PLUGIN_LIBRARY
 from trtbuild.plugin.sources import find_sources
 from trtbuild.plugin.toolchain import find_toolchain
@@ -26,7 +25,7 @@ def with_plugin(options: EngineOptions, stages: Stages, store: Store) -> EngineO
         return options
     sources, tools = find_sources(), find_toolchain()
     everywhere = options.builder.hardware_compatibility is HardwareCompatibility.AMPERE_PLUS
-    targets = tools.nvcc.targets if everywhere else tuple(dict.fromkeys(gpu.target for gpu in devices()))
+    targets = tools.nvcc.targets if everywhere else own_targets()
     files = sorted({file for root in (sources.root, sources.kernels) for file in root.rglob("*") if file.is_file()})
     key = key_of(sources=Hasher().files(tuple(files)), targets=targets, nvcc=tools.nvcc.version, headers=tools.headers)
     library = store.place("plugin", key) / "built" / PLUGIN_LIBRARY

@@ -103,7 +103,6 @@ class Scheduler:
         self.running: list[Sequence] = []
         """The most urgent first."""
         self.preemptions = 0
-        self._recompute_past = policy.recompute_past
         self._prompts: list[Sequence] = []
         """Those that run and had more than a token to compute when last looked at, the most urgent first."""
         self._full: list[Sequence] = []
@@ -171,7 +170,7 @@ class Scheduler:
         """`token` was chosen for a sequence whose row was complete; it enters the cache with its next step."""
         sequence.tokens.append(token)
         sequence.latest = self._now
-        if sequence.table.length == self._recompute_past:
+        if sequence.table.length == self.policy.recompute_past:
             self._put_back(sequence)
             self._salt(sequence)
 
@@ -299,11 +298,7 @@ class Scheduler:
     def _is_worth_waiting(self, victim: Sequence) -> bool:
         """Whether a place falls free so soon that computing `victim` again would cost much more."""
         cost = WAIT_SHARE * victim.table.length * self._prefill_seconds
-        return any(
-            (s.limit + s.prompt_length - len(s.tokens)) * self._answer_seconds < cost
-            for s in self.running
-            if len(s.tokens) - s.table.length == 1
-        )
+        return any(s.remaining * self._answer_seconds < cost for s in self.running if s.pending == 1)
 
     def _preempt(self, sequence: Sequence) -> None:
         """It gives way to another."""

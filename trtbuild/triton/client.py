@@ -165,7 +165,7 @@ def _translate(error: Any, url: str) -> TrtbuildError:
     if "UNAVAILABLE" in status and "connect" in message.lower():
         return BuildError(f"There is no server at {url} ({message}). Start one with: trtbuild serve FOLDER")
     failure = classify("", message)
-    if "UNAVAILABLE" in status or "Socket closed" in message or failure in (Failure.BUSY, Failure.LATE, Failure.GONE):
+    if "UNAVAILABLE" in status or failure in (Failure.BUSY, Failure.LATE, Failure.GONE):
         return BuildError(f"The server at {url} went away or refuses requests: {message}")
     if "DEADLINE_EXCEEDED" in status:
         return BuildError(f"The server at {url} does not answer.")

@@ -61,9 +61,8 @@ class GpuPlan:
         self.contexts: list[Context] = []
         with self.setting_up():
             self._engine = load_plan(trt, folder, backend, log)
-            check_plan(trt, self._engine, config, backend)
+            self.names = check_plan(trt, self._engine, config, backend)
             self.stream = self._cuda.Stream()
-            self.names = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
             self.contexts = [self._open_profile(trt, index) for index in range(len(config.profiles))]
 
     @contextmanager

@@ -46,9 +46,11 @@ def check_target(gpu: Any, backend: Backend) -> None:
         )
 
 
-def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -> None:
-    """Raise BackendError for a plan whose tensors or profiles are not those that serving.json describes."""
-    check_names({engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}, config, "the plan")
+def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -> set[str]:
+    """The plan's inputs and outputs; raise BackendError if its tensors or profiles are not those that serving.json
+    describes."""
+    found = {engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}
+    check_names(found, config, "the plan")
     if engine.num_optimization_profiles != len(config.profiles):
         raise BackendError(
             f"the plan has {engine.num_optimization_profiles} profiles, serving.json {len(config.profiles)}"
@@ -60,6 +62,7 @@ def check_plan(trt: Any, engine: Any, config: ServingConfig, backend: Backend) -
             raise BackendError(f"the plan's {name} is {shape}, serving.json says {wanted}")
         if dtype != types[backend.dtype]:
             raise BackendError(f"the plan's cache is {dtype}, serving.json says {backend.dtype}")
+    return found
 
 
 def _cache_shapes(cache: Cache) -> dict[str, tuple[int, ...]]:
