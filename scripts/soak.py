@@ -352,7 +352,8 @@ def _flatness(soak: Soak) -> list[Property]:
         Property(
             f"memory grows by less than {MEGABYTES_PER_MINUTE:g} MB/min",
             found.per_minute - 2 * found.error < MEGABYTES_PER_MINUTE,
-            f"{found.per_minute:+.2f} ± {found.error:.2f} in {found.seconds:.0f} s at {found.megabytes:.0f} MB",
+            f"{found.per_minute:+.2f} ± {found.error:.2f} in {found.seconds:.0f} s at {found.megabytes:.0f} MB, "
+            f"{found.server_per_minute:+.2f} in tritonserver",
         ),
         Property(
             f"open files grow by less than {FILES_PER_MINUTE:g} a minute, /dev/shm as memory",

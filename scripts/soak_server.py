@@ -101,11 +101,15 @@ class Sample:
     """The server's processes at a moment."""
 
     time: float
-    megabytes: float
-    """Proportional set size: what would be free without them."""
+    megabytes_each: tuple[float, ...]
+    """Proportional set sizes, in the order of `Life.processes`: what would be free without them."""
     files: int
     shared_megabytes: float
     """Of it, what lies in /dev/shm."""
+
+    @property
+    def megabytes(self) -> float:
+        return sum(self.megabytes_each)
 
 
 @dataclass(slots=True)
@@ -154,12 +158,12 @@ class Life:
         import psutil
 
         try:
-            memory = sum(process.memory_full_info().pss for process in self.processes)
+            memory = tuple(process.memory_full_info().pss / 1e6 for process in self.processes)
             files = sum(process.num_fds() for process in self.processes)
         except psutil.Error:
             return
         shared = sum(file.stat().st_blocks * 512 for file in self._shared())
-        self.samples.append(Sample(time.monotonic(), memory / 1e6, files, shared / 1e6))
+        self.samples.append(Sample(time.monotonic(), memory, files, shared / 1e6))
         self.exceptions = self._log().count("Traceback (most recent call last)")
 
     def has_died(self) -> bool:
@@ -232,6 +236,8 @@ class Growth:
     per_minute: float
     error: float
     """The standard error of `per_minute`, from ten means, since neighbours in time are alike."""
+    server_per_minute: float
+    """Of it, tritonserver's own; the rest is the model's process."""
     files_per_minute: float
     shared_per_minute: float
 
@@ -256,6 +262,7 @@ def growth(samples: list[Sample]) -> Growth | None:
         megabytes=float(memory.mean()),
         per_minute=float(slope),
         error=float(covariance[0][0] ** 0.5),
+        server_per_minute=float(np.polyfit(times, [sample.megabytes_each[0] for sample in kept], 1)[0]),
         files_per_minute=float(np.polyfit(times, [sample.files for sample in kept], 1)[0]),
         shared_per_minute=float(np.polyfit(times, [sample.shared_megabytes for sample in kept], 1)[0]),
     )
@@ -269,7 +276,12 @@ def describe(life: Life) -> Mapping[str, Any]:
         "checks": life.checks,
         "exceptions": life.exceptions,
         "samples": [
-            (round(s.time - life.samples[0].time, 2), round(s.megabytes, 2), s.files, round(s.shared_megabytes, 2))
+            (
+                round(s.time - life.samples[0].time, 2),
+                [round(each, 2) for each in s.megabytes_each],
+                s.files,
+                round(s.shared_megabytes, 2),
+            )
             for s in life.samples
         ],
     }
