@@ -25,10 +25,11 @@ from trtbuild.exporting import read_weights
 from trtbuild.options import AttentionForm, Backend, CompileOptions, EngineOptions, ExportOptions, Precision
 from trtbuild.pipeline import CompileResult, compile
 from trtbuild.progress import Silent
+from trtbuild.serving.config import LEVELS, ServingConfig
 from trtbuild.serving.config import Backend as ServingBackend
-from trtbuild.serving.config import ServingConfig
 from trtbuild.serving.runners import open_runner
 from trtbuild.serving.runners.base import StepRow
+from trtbuild.slo import parse_slo
 from trtbuild.triton.check import check_repository
 from trtbuild.triton.repository import version_folder
 from trtbuild.verify.reference import Reference
@@ -93,6 +94,24 @@ def test_serving_json_says_what_was_built(tiny_checkpoint: Checkpoints, make: Ca
     assert config.backends == (ServingBackend("onnxruntime", "model.onnx", "float32"),)
     assert config.prefill_chunk == 64
     assert config.profiles[0].covers(2, 1, 64) and config.profiles[1].covers(1, 64, 64)
+    assert config.levels == LEVELS and config.itl_objective == 0.2
+
+
+def test_objectives_are_what_the_scheduler_aims_at(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]
+) -> None:
+    result = make(tiny_checkpoint(), slo=parse_slo(["ttft=2s,itl=150ms", "1:ttft=500ms,tpot=100ms"]))
+    config = ServingConfig.load(version(result) / "serving.json")
+    assert [level.ttft_objective for level in config.levels] == [0.5, 2.0, 2.0] and config.itl_objective == 0.1
+    assert [level.limit for level in config.levels] == [level.limit for level in LEVELS]
+    assert manifest(result)["options"]["slo"] == [
+        "ttft ≤ 2 s, itl ≤ 150 ms",
+        "priority 1: ttft ≤ 500 ms, tpot ≤ 100 ms",
+    ]
+    readme = (result.folder / "README.md").read_text()
+    assert (
+        "| 1 | 30 s | 64 | within 0.5 s |\n| 2 | 120 s | 256 | within 2 s |" in readme and "for 80% of that" in readme
+    )
 
 
 @pytest.mark.parametrize(("eos", "ids"), [([7, 9], (7, 9)), (5, (5,)), (None, (2,))])

@@ -18,7 +18,8 @@ from trtbuild.errors import InputError
 from trtbuild.exporting import MODEL_FILE, Weights, write_graph
 from trtbuild.graph.lengths import length_rules
 from trtbuild.options import CompileOptions
-from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
+from trtbuild.serving.config import ITL_OBJECTIVE, LEVELS, Backend, Cache, Profile, ServingConfig
+from trtbuild.slo import Slo, with_aims
 from trtbuild.triton.repository import RepositorySpec, version_folder, write_repository
 
 SERVING_TYPES = {DType.F32: "float32", DType.F16: "float16", DType.BF16: "bfloat16"}
@@ -60,6 +61,7 @@ def emit(
         version_compatible=options.engine.builder.version_compatible,
         page_size=page_size,
         plugins=tuple(library.name for library in plugins),
+        slo=options.slo,
     )
     place = version_folder(folder, name)
     place.mkdir(parents=True)
@@ -98,6 +100,7 @@ def serving_config(
     version_compatible: bool,
     page_size: int | None = None,
     plugins: tuple[str, ...] = (),
+    slo: Slo,
 ) -> ServingConfig:
     """serving.json's content: the cache's dimensions, the profiles in the plan's order, the ways to run the model."""
     spec, checkpoint = weights.binding.spec, weights.checkpoint
@@ -130,6 +133,8 @@ def serving_config(
         backends=tuple(backends),
         sequence_lengths=rules.sequence_lengths,
         recompute_past=rules.recompute_past,
+        levels=with_aims(LEVELS, slo),
+        itl_objective=slo.between_tokens() or ITL_OBJECTIVE,
     )
 
 

@@ -54,6 +54,7 @@ def manifest(
             "builder": _builder(options.engine.builder),
             "ignore_config": list(options.export.ignore_config),
             "cpu_fallback": options.cpu_fallback,
+            "slo": list(options.slo.lines()),
         },
         "engine": None
         if engine is None

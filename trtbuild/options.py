@@ -9,6 +9,7 @@ from pathlib import Path
 from trtbuild.dtypes import DType
 from trtbuild.engine.request import BuildOptions
 from trtbuild.quantize.stored import DEFAULT_LAYERS, Int4Layers
+from trtbuild.slo import Slo
 from trtbuild.store import default_cache
 
 
@@ -112,5 +113,7 @@ class CompileOptions:
     """The model's name in Triton; None derives it from the checkpoint's."""
     cpu_fallback: bool = True
     """Also place the FP32 graph that ONNX Runtime serves where there is no GPU."""
+    slo: Slo = field(default_factory=Slo)
+    """What the scheduler aims at: the time to the first token by priority, and between tokens."""
     force: bool = False
     """Replace an output folder that exists."""

@@ -26,6 +26,8 @@ from trtbuild.manifest import manifest, timings
 from trtbuild.options import CompileOptions
 from trtbuild.plugin.keeping import with_plugin
 from trtbuild.progress import Progress, Silent
+from trtbuild.serving.config import LEVELS
+from trtbuild.slo import check_aims
 from trtbuild.stages import Stage, Stages
 from trtbuild.store import Store
 from trtbuild.triton.repository import model_name, refuse_bad_name
@@ -60,6 +62,7 @@ def compile(
     refuse_existing(out, replace=options.force)
     profiles = read_profiles(options.profiles, options.slots, options.capacity)
     choice = choose_builder(options.engine, options.export.attention)
+    check_aims(options.slo, LEVELS)
     if options.name is not None:
         refuse_bad_name(options.name)
     with stages.stage("checkpoint"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trtbuild.durations import duration_text, parse_duration
 from trtbuild.errors import InputError
+from trtbuild.serving.config import Level
 
 
 class Latency(str, Enum):
@@ -36,6 +37,11 @@ class Slo:
     def of(self, priority: int) -> Limits:
         """The limits of a request; empty if it has none."""
         return {**self.general, **self.by_priority.get(priority, {})}
+
+    def between_tokens(self) -> float | None:
+        """The shortest time between two tokens that anybody was promised, in seconds."""
+        kinds, promises = (Latency.ITL, Latency.TPOT), (self.general, *self.by_priority.values())
+        return min((limits[kind] for limits in promises for kind in kinds if kind in limits), default=None)
 
     def lines(self) -> tuple[str, ...]:
         """For people: "ttft ≤ 500 ms", "priority 1: ttft ≤ 200 ms"."""
@@ -70,3 +76,22 @@ def parse_slo(texts: Iterable[str]) -> Slo:
                 raise InputError(f"--slo {text!r}: {name} is given twice.")
             target[Latency(name)] = parse_duration(value, f"--slo {text!r}, {name}")
     return Slo(general, by_priority)
+
+
+def check_aims(slo: Slo, levels: tuple[Level, ...]) -> None:
+    """Raise InputError for what a scheduler with these priorities cannot aim at."""
+    for priority in slo.by_priority:
+        if not 1 <= priority <= len(levels):
+            raise InputError(f"--slo: there is no priority {priority}; this model knows 1 to {len(levels)}.")
+    if any(Latency.E2E in limits for limits in (slo.general, *slo.by_priority.values())):
+        raise InputError(
+            "--slo: e2e depends on how long an answer is, which nobody knows beforehand; what is served can aim at "
+            "ttft and at itl or tpot. Leave e2e to `bench`."
+        )
+
+
+def with_aims(levels: tuple[Level, ...], slo: Slo) -> tuple[Level, ...]:
+    """Each with the time to the first token that its priority was promised."""
+    return tuple(
+        replace(level, ttft_objective=slo.of(priority).get(Latency.TTFT)) for priority, level in enumerate(levels, 1)
+    )

@@ -84,6 +84,23 @@ def test_the_most_urgent_is_next_and_within_a_priority_the_earliest_deadline() -
     assert ran == [1, 4, 3, 2] and step(scheduler) is None and scheduler.is_idle
 
 
+def test_one_that_waited_too_long_for_its_objective_lets_others_pass_and_is_told_in_the_end() -> None:
+    """A tenth of a second is left for prompts of the second priority; the third knows no objective."""
+    levels = (LEVELS[0], Level(8, 5.0, ttft_objective=0.5), LEVELS[2])
+    scheduler = make(pages=1, batch=1, levels=levels)
+    first = sequence(2)
+    late, overtaking = sequence(2, limit=1, priority=2), sequence(2, limit=1, priority=2, arrival=0.2)
+    latest, least = sequence(2, priority=2), sequence(2, priority=3)
+    for each in (first, late, overtaking, latest, least):
+        scheduler.add(each)
+    step(scheduler, 0.0)
+    scheduler.finish(first)
+    assert rows(step(scheduler, 0.41)) == [(3, 0, 2)]
+    assert rows(step(scheduler, 0.42)) == [(2, 0, 2)]
+    assert len(scheduler.waiting) == 2 and scheduler.expire(4.9) == [] and scheduler.expire(5.1) == [latest]
+    assert rows(step(scheduler, 5.2)) == [(5, 0, 2)]
+
+
 def test_more_than_may_wait_are_refused_by_priority() -> None:
     scheduler = make()
     for _ in range(8):
@@ -250,7 +267,8 @@ def test_whatever_comes_everything_ends_and_the_books_are_right(data: st.DataObj
     """Random arrivals of every priority, cancellations, failures and a clock that jumps, over slots or pages."""
     paged = data.draw(st.booleans())
     pages, size = (data.draw(st.integers(8, 20)), 16) if paged else (data.draw(st.integers(1, 4)), SLOT)
-    scheduler = make(pages, size, batch=data.draw(st.integers(1, 5)), mixes=paged, patience=5.0)
+    levels = tuple(replace(level, ttft_objective=data.draw(st.sampled_from([None, 0.1, 5.0]))) for level in LEVELS)
+    scheduler = make(pages, size, batch=data.draw(st.integers(1, 5)), mixes=paged, patience=5.0, levels=levels)
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     alive: list[Sequence] = []
     now, total = 0.0, 0

@@ -13,7 +13,7 @@ from trtbuild.simulation.run import Policy, serve
 from trtbuild.simulation.server import Server, modelled
 from trtbuild.simulation.summary import check_objectives, summary
 from trtbuild.simulation.workload import Workload, mixed
-from trtbuild.slo import parse_slo
+from trtbuild.slo import Slo, parse_slo
 
 UNIT = Roofline(Decoder("unit", 1e9, 1, 1, 1, 1, 1.0), Gpu("unit", 1e9, 1e18, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
 """Reads its weights in a second, the cache in next to nothing, and computes at once: every step takes one."""
@@ -24,7 +24,7 @@ def near(value: object) -> object:
 
 
 def unit(batch: int) -> Server:
-    return modelled(UNIT, batch=batch, itl=1e9)
+    return modelled(UNIT, batch=batch, slo=Slo())
 
 
 def workload(*requests: tuple[float, int, int, int]) -> Workload:
@@ -98,7 +98,7 @@ def test_the_longest_gap_is_what_an_objective_for_each_is_held_against() -> None
     # B's prompt is 3 s of arithmetic while A answers: gaps of 1, 3 (and of 1 on the mean of 4).
     asked = workload((0.0, 1, 5, 1), (0.5, 3000, 1, 1))
     slow = Roofline(UNIT.decoder, Gpu("slow", 1e9, 2e12, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
-    outcome = serve(Policy.FIFO, asked, modelled(slow, batch=4, itl=1e9))
+    outcome = serve(Policy.FIFO, asked, modelled(slow, batch=4, slo=Slo()))
     assert outcome.longest.tolist() == pytest.approx([3.0, 0.0], rel=2e-3)
     assert outcome.per_token.tolist() == pytest.approx([6 / 4, 0.0], rel=2e-3)
     assert outcome.good(asked, parse_slo(["itl=2s"])).tolist() == [False, True]
@@ -108,10 +108,21 @@ def test_the_longest_gap_is_what_an_objective_for_each_is_held_against() -> None
 def test_under_load_the_adaptive_policy_keeps_more_promises() -> None:
     cost = Roofline(DECODERS["70b"], GPUS["h100"], 8)
     asked = mixed(800, 40.0, seed=1)
-    server = modelled(cost, batch=256, itl=0.05)
     slo = parse_slo(["ttft=1s,tpot=50ms"])
+    server = modelled(cost, batch=256, slo=slo)
     good = [serve(policy, asked, server).good(asked, slo).sum() for policy in Policy]
     assert good[0] > good[1] > good[2]
+
+
+def test_an_overload_does_not_make_everybody_late() -> None:
+    """One request a second, and each takes two. In the order of deadlines number k begins at 2k and has its token after
+    k + 1 seconds: two are in time. One that has waited for 1.92 s lets others pass: of two that came, the newer one."""
+    asked = workload(*((float(second), 1, 2, 1) for second in range(12)))
+    slo = parse_slo(["ttft=2.4s"])
+    outcomes = [serve(Policy.ADAPTIVE, asked, modelled(UNIT, batch=1, slo=aims)) for aims in (Slo(), slo)]
+    in_order, aiming = (np.flatnonzero(outcome.good(asked, slo)).tolist() for outcome in outcomes)
+    assert in_order == [0, 1] and aiming == [0, 1, 3, 5, 7, 9, 11]
+    assert not np.isnan(outcomes[1].last).any() and outcomes[0].steps == outcomes[1].steps == 24
 
 
 def same(one: Outcome, other: Outcome) -> None:
@@ -123,7 +134,8 @@ def same(one: Outcome, other: Outcome) -> None:
 @pytest.mark.parametrize(("rate", "batch", "pages"), [(0.5, 256, 20_000), (12, 16, 20_000), (12, 64, 150), (40, 8, 40)])
 def test_what_is_jumped_over_is_exactly_what_stepping_finds(mixes: bool, rate: float, batch: int, pages: int) -> None:
     """Few at once, a full batch, a full cache (which preempts), and requests that wait too long."""
-    server = modelled(Roofline(DECODERS["70b"], GPUS["h100"], 8), batch=batch, itl=0.05)
+    aims = parse_slo(["ttft=2s,tpot=50ms"])
+    server = modelled(Roofline(DECODERS["70b"], GPUS["h100"], 8), batch=batch, slo=aims)
     server = replace(server, pages=pages, policy=replace(server.policy, mixes=mixes))
     if not mixes:  # slots, as in the native form
         server = replace(server, pages=batch, page_size=4096, capacity=4096)
@@ -150,7 +162,7 @@ def test_the_gaps_of_all_answers_are_counted() -> None:
     asked = workload((0.0, 1, 5, 1), (0.5, 3000, 2, 1), (0.5, 1, 2, 1))
     slow = Roofline(UNIT.decoder, Gpu("slow", 1e9, 2e12, 1.1112e9), 1, 1.0, 1.0, launch=0.0)
     for jumps in (True, False):
-        outcome = continuous(asked, modelled(slow, batch=4, itl=1e9), jumps=jumps)
+        outcome = continuous(asked, modelled(slow, batch=4, slo=Slo()), jumps=jumps)
         found = np.repeat(outcome.gaps, outcome.gap_counts)
         assert sorted(found.tolist()) == pytest.approx([1, 1, 1, 1, 1, 3], rel=2e-3)
         assert outcome.longest.tolist() == pytest.approx([3, 1, 1], rel=2e-3)

@@ -26,6 +26,13 @@ def compile_command(
     cpu_fallback: Annotated[
         bool, typer.Option(help="Also place the graph that ONNX Runtime serves where there is no GPU.")
     ] = True,
+    slo: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="LIMITS",
+            help="What the scheduler aims at, like ttft=1s,itl=100ms, or 1:ttft=300ms for priority 1. May be repeated.",
+        ),
+    ] = None,
     activations: a.ActivationsOption = None,
     block_size: a.BlockOption = None,
     int4_layers: a.LayersOption = "attention,mlp",
@@ -52,12 +59,14 @@ def compile_command(
     trtbuild compile ./SmolLM2-135M-Instruct --precision int4 --out smollm2
     trtbuild compile smollm2.gguf --backend rtx --target sm_86,sm_89 --out smollm2
     trtbuild compile Qwen/Qwen3-8B --profiles long-context --slots 4 --out qwen3
+    trtbuild compile ./SmolLM2-135M-Instruct --slo ttft=2s,itl=150ms --slo 1:ttft=500ms --out smollm2
     trtbuild compile ./SmolLM2-135M-Instruct --attention plugin --backend tensorrt --out paged
     trtbuild compile ./SmolLM2-135M-Instruct --attention plugin --backend onnx --out paged
     ```
     """
     from trtbuild.options import CompileOptions
     from trtbuild.pipeline import compile
+    from trtbuild.slo import parse_slo
 
     options = CompileOptions(
         export=a.export_options(
@@ -89,6 +98,7 @@ def compile_command(
         capacity=capacity,
         name=name,
         cpu_fallback=cpu_fallback,
+        slo=parse_slo(slo or ()),
         force=force,
     )
     with progress(quiet=json) as shown:

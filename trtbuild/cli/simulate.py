@@ -197,7 +197,7 @@ def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> tuple
     from trtbuild.simulation.server import modelled
     from trtbuild.simulation.workload import MOST_ANSWER, MOST_PROMPT
 
-    server = modelled(Roofline(DECODERS[model.value], GPUS[gpu.value], gpus), batch=batch, itl=_between_tokens(slo))
+    server = modelled(Roofline(DECODERS[model.value], GPUS[gpu.value], gpus), batch=batch, slo=slo)
     if server.positions < MOST_PROMPT + MOST_ANSWER:
         raise InputError(f"The weights of {model.value} leave too little room for a cache on {gpus} x {gpu.value}.")
     return server, {"server": f"{model.value} on {gpus} x {gpu.value}"}
@@ -286,12 +286,3 @@ def _milliseconds(seconds: float | None) -> str:
     from trtbuild.cli.bench_tables import milliseconds
 
     return "" if seconds is None else milliseconds(seconds)
-
-
-def _between_tokens(slo: Slo) -> float:
-    """The shortest time between two tokens that anybody was promised, in seconds; infinite if nobody was."""
-    from trtbuild.slo import Latency
-
-    promised = (slo.general, *slo.by_priority.values())
-    limits = [limits[each] for limits in promised for each in (Latency.ITL, Latency.TPOT) if each in limits]
-    return min(limits, default=float("inf"))

@@ -79,6 +79,15 @@ class Level:
     """How many may wait; one more is refused."""
     timeout: float
     """Seconds that one may wait to be started; a client may ask for fewer."""
+    ttft_objective: float | None = None
+    """Seconds within which answers should begin. One that has waited too long for that lets those pass that have not:
+    where more is asked than can be done, as many as possible are answered in time instead of all too late. None: in
+    the order of their deadlines."""
+
+
+LEVELS = (Level(64, 30.0), Level(256, 120.0), Level(1024, 1800.0))
+"""Somebody waits for the answer; the default; batch jobs."""
+ITL_OBJECTIVE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +107,11 @@ class ServingConfig:
     recompute_past: int | None = None
     """A sequence that grows past so many tokens has its whole cache computed anew, because RoPE turns the keys of
     longer ones by other angles; None: that never happens."""
-    levels: tuple[Level, ...] = (Level(64, 30.0), Level(256, 120.0), Level(1024, 1800.0))
-    """By priority, 1, the highest, first: somebody waits for the answer; the default; batch jobs."""
+    levels: tuple[Level, ...] = LEVELS
+    """By priority, 1, the highest, first."""
     default_priority: int = 2
     """Of a request that names none."""
-    itl_objective: float = 0.2
+    itl_objective: float = ITL_OBJECTIVE
     """Seconds between two tokens of an answer that prompts beside it should not exceed; how much of the prompts a step
     takes adapts to it."""
     patience: float = 30.0

@@ -260,7 +260,7 @@ class Scheduler:
             protected = bisect_left(self.running, 1, key=_level)
             if protected < max(1, self.policy.batch // OVERDUE_SHARE):
                 return overdue, 0
-        candidate = self.waiting.next()
+        candidate = self.waiting.next(self._now)
         return candidate, candidate.priority if candidate is not None else 0
 
     def _start(self, sequence: Sequence, level: int, plan: Plan) -> bool:

@@ -1,4 +1,7 @@
-"""Who waits: by priority, within one by deadline, and never for ever."""
+"""Who waits: by priority, within one by deadline, and never for ever.
+
+With an objective for the time to the first token, those that can still keep to it come before those that cannot.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from .config import Level
 from .errors import Unavailable
 from .sequence import Sequence, Status
 
+WAIT_SHARE = 0.8
+"""So much of its objective one may wait to be started; the rest is for its prompt."""
+
 
 @dataclass(slots=True)
 class _Waiting:
@@ -21,11 +27,24 @@ class _Waiting:
     """Preempted ones, by arrival: before all others."""
     urgent: list[tuple[float, int, Sequence]] = field(default_factory=list)
     """By deadline."""
+    late: list[tuple[float, int, Sequence]] = field(default_factory=list)
+    """By deadline, those that were next and had waited too long for their objective: after all others."""
     oldest: list[tuple[int, Sequence]] = field(default_factory=list)
     """By arrival."""
     count: int = 0
     """Of those that were never started."""
     preempted: int = 0
+
+    def next(self, now: float) -> Sequence | None:
+        """The most urgent one."""
+        if (resumed := _first(self.resumed)) is not None:
+            return resumed
+        objective = self.level.ttft_objective
+        while (first := _first(self.urgent)) is not None:
+            if objective is None or now - first.arrival <= WAIT_SHARE * objective:
+                return first
+            heapq.heappush(self.late, heapq.heappop(self.urgent))
+        return _first(self.late)
 
 
 class WaitingQueue:
@@ -78,13 +97,9 @@ class WaitingQueue:
         else:
             waiting.preempted -= 1
 
-    def next(self) -> Sequence | None:
+    def next(self, now: float) -> Sequence | None:
         """The most urgent one."""
-        for waiting in self._levels:
-            first = _first(waiting.resumed) or _first(waiting.urgent)
-            if first is not None:
-                return first
-        return None
+        return next((first for waiting in self._levels if (first := waiting.next(now)) is not None), None)
 
     def overdue(self, now: float) -> Sequence | None:
         """The one that has waited longest, whatever its priority, if that is longer than the queue's patience."""
@@ -95,9 +110,9 @@ class WaitingQueue:
     def expired(self, now: float) -> list[Sequence]:
         """Those whose deadline has passed before they were started; they are still in the queue."""
         late = []
-        for waiting in self._levels:
-            while (first := _first(waiting.urgent)) is not None and (first.started is not None or first.deadline < now):
-                heapq.heappop(waiting.urgent)
+        for heap in (heap for waiting in self._levels for heap in (waiting.urgent, waiting.late)):
+            while (first := _first(heap)) is not None and (first.started is not None or first.deadline < now):
+                heapq.heappop(heap)
                 if first.started is None:  # else it was preempted, and is among `resumed`
                     late.append(first)
         return late

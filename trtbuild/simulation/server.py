@@ -8,6 +8,7 @@ from trtbuild.serving.cache import KVCache
 from trtbuild.serving.config import Level
 from trtbuild.serving.scheduler import Plan, Policy, Scheduler
 from trtbuild.simulation.cost import Cost, Roofline, Work
+from trtbuild.slo import Slo, with_aims
 
 PAGE_SIZE = 64
 PREFILL = 8192
@@ -56,10 +57,11 @@ class Server:
         return Work(prompts, tokens, positions, attended, answers, answered)
 
 
-def modelled(roofline: Roofline, *, batch: int, itl: float) -> Server:
-    """A paged cache in the memory that the weights leave, and up to `batch` sequences at once. `itl`: seconds between
-    two tokens that a prompt should not exceed."""
-    policy = Policy(batch, PREFILL, PREFILL + batch, LEVELS, itl_objective=itl, mixes=True)
+def modelled(roofline: Roofline, *, batch: int, slo: Slo) -> Server:
+    """A paged cache in the memory that the weights leave, and up to `batch` sequences at once; the scheduler aims at
+    `slo`."""
+    itl = slo.between_tokens() or float("inf")
+    policy = Policy(batch, PREFILL, PREFILL + batch, with_aims(LEVELS, slo), itl_objective=itl, mixes=True)
     pages = max(1, roofline.positions // PAGE_SIZE)
     return Server(roofline, policy, pages, PAGE_SIZE, pages * PAGE_SIZE)
 

@@ -9,6 +9,7 @@ from trtbuild.serving.config import ServingConfig
 from trtbuild.serving.interface import INPUTS, OUTPUTS, TensorSpec
 from trtbuild.serving.metric_names import COUNTERS, GAUGES, HISTOGRAMS
 from trtbuild.serving.sampling import DEFAULT_MAX_TOKENS
+from trtbuild.serving.waiting import WAIT_SHARE
 from trtbuild.triton.containers import NEWEST, container_for
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -88,6 +89,9 @@ def _values(serving: ServingConfig) -> dict[str, Any]:
         "inputs": [_row(spec) for spec in INPUTS],
         "outputs": [_row(spec) for spec in OUTPUTS],
         "levels": serving.levels,
+        "aims": any(level.ttft_objective is not None for level in serving.levels),
+        "wait_percent": round(100 * WAIT_SHARE),
+        "itl_objective": serving.itl_objective,
         "default_priority": serving.default_priority,
         "counters": {**GAUGES, **COUNTERS},
         "histograms": {name: spec.meaning for name, spec in HISTOGRAMS.items()},
