@@ -1,11 +1,13 @@
 """Time to first token of urgent requests while less urgent ones ask for more than the model can do.
 
     trtbuild compile MODEL --precision int4 --backend onnx --out COMPILED
-    python scripts/bench_priority.py COMPILED [--low 16] [--requests 40]
+    python scripts/bench_priority.py COMPILED [--low 16] [--requests 40] [--in-order 60]
 
 First alone, then beside `--low` clients of priority 3 that ask again as soon as they are answered (twice the slots: the
 load is what the model can do, and as much again waits). All prompts are of about `--prompt` tokens and none begins as
 another does. The objective: the 99th percentile at most 1.5 times that without load, and every other request answered.
+Then, for `--in-order` seconds, what everybody gets where all are alike: one more client of priority 3, which the
+scheduler takes in order of arrival.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class Load:
 
     def __init__(self, url: str, model: str, clients: int, prompt: int) -> None:
         self.answered, self.longest, self.tokens = 0, 0.0, 0
+        self.first: list[tuple[float, float]] = []
+        """When each request was sent, and the seconds to its first token."""
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [
@@ -46,11 +50,18 @@ class Load:
         while not self._over.is_set():
             begin, tokens = time.perf_counter(), 0
             for chunk in stream_generate(url, model, prompt=text(source, prompt), sampling=sampling(96), priority=3):
+                if not tokens:
+                    self.first.append((begin, time.perf_counter() - begin))
                 tokens += len(chunk.token_ids)
             with self._lock:
                 self.answered += 1
                 self.tokens += tokens
                 self.longest = max(self.longest, time.perf_counter() - begin)
+
+
+def p99(values: list[float]) -> float:
+    """Of sorted ones; the largest of fewer than a hundred."""
+    return values[-(-99 * len(values) // 100) - 1]
 
 
 def text(source: random.Random, tokens: int) -> str:
@@ -74,6 +85,17 @@ def first_tokens(url: str, model: str, requests: int, prompt: int, pause: float,
     return sorted(seconds)
 
 
+def in_order(url: str, model: str, clients: int, prompt: int, seconds: float) -> list[float]:
+    """Seconds to the first token where nobody is more urgent, of the requests that were sent in that time; sorted."""
+    load = Load(url, model, clients, prompt)
+    time.sleep(5.0)
+    begin = time.perf_counter()
+    time.sleep(seconds)
+    end = time.perf_counter()
+    load.stop()
+    return sorted(waited for sent, waited in load.first if begin <= sent < end)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("compiled", type=Path, help="what `trtbuild compile` made")
@@ -81,6 +103,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--prompt", type=int, default=256)
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between urgent requests, at most")
+    parser.add_argument("--in-order", type=float, default=60.0, help="seconds of a load where all are alike")
     arguments = parser.parse_args()
     with TritonServer(arguments.compiled / "model_repository") as server:
         url, model = server.grpc_url, only_model(server.grpc_url)
@@ -92,11 +115,12 @@ def main() -> None:
         beside = first_tokens(url, model, *common, seed=1001)
         rate = (load.tokens - tokens) / (time.perf_counter() - begin)
         load.stop()
-    for name, values in (("alone", alone), (f"beside {arguments.low} clients", beside)):
-        worst = values[-(-99 * len(values) // 100) - 1]
-        print(f"{name:20} median {statistics.median(values):.3f} s   p99 {worst:.3f} s")
-    median, worst = statistics.median(beside) / statistics.median(alone), beside[-1] / alone[-1]
-    print(f"{'ratio':20} median {median:.2f}       p99 {worst:.2f}")
+        alike = in_order(url, model, arguments.low + 1, arguments.prompt, arguments.in_order)
+    for name, values in (("alone", alone), (f"beside {arguments.low} clients", beside), ("in order of arrival", alike)):
+        print(f"{name:20} median {statistics.median(values):6.3f} s   p99 {p99(values):6.3f} s   of {len(values)}")
+    for name, values in (("beside / alone", alone), ("beside / in order", alike)):
+        median, worst = statistics.median(beside) / statistics.median(values), p99(beside) / p99(values)
+        print(f"{name:20} median {median:6.3f}     p99 {worst:6.3f}")
     print(
         f"the others: {load.answered} answered, the longest after {load.longest:.1f} s; {rate:.0f} tokens/s meanwhile"
     )

@@ -6,7 +6,8 @@
 Both decode greedily on this machine's CPU, prompts of the same length, in turn. The loop feeds one batch whose rows
 stand at the same position and does nothing but argmax: no tokenizer, no server. The clients, bench's own, which cost
 little, send all requests at the same moment and stream their tokens over gRPC. `--transformers` puts transformers'
-`generate` behind the same server (peer_transformers.py, padded batches of 8 by Triton's dynamic batcher).
+`generate` behind the same server (peer_transformers.py): one request after the other, and in padded batches of all by
+Triton's dynamic batcher, the best case for it, since all prompts come at once and all answers are of a length.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Account:
         return {name: seconds - before[name] for name, seconds in self._before.items()}
 
 
-def transformers_rate(checkpoint: Path, dtype: str, clients: int, tokens: int, rounds: int) -> list[float]:
+def transformers_rate(
+    checkpoint: Path, dtype: str, clients: int, tokens: int, rounds: int, *, batch: int
+) -> list[float]:
     """Tokens per second of transformers' `generate` behind Triton, with as many clients, round by round."""
     with tempfile.TemporaryDirectory() as folder:
         version = Path(folder) / "transformers" / "1"
@@ -117,7 +120,7 @@ def transformers_rate(checkpoint: Path, dtype: str, clients: int, tokens: int, r
         (version.parent / "config.pbtxt").write_text(
             f"""name: "transformers"
 backend: "python"
-max_batch_size: {clients}
+max_batch_size: {batch}
 input {{ name: "text_input" data_type: TYPE_STRING dims: [1] }}
 input {{ name: "max_tokens" data_type: TYPE_INT32 dims: [1] }}
 output {{ name: "text_output" data_type: TYPE_STRING dims: [1] }}
@@ -178,10 +181,11 @@ def main() -> None:
     costs = {name: statistics.median(each[name] for each in spent) / (clients * tokens) for name in spent[0]}
     print(f"  processor time a token   {', '.join(f'{name} {1e3 * cost:.2f} ms' for name, cost in costs.items())}")
     if arguments.transformers:
-        rates = transformers_rate(arguments.transformers, arguments.dtype, clients, tokens, rounds)
-        peer = statistics.median(rates)
-        times = statistics.median(through) / peer
-        print(f"  transformers.generate    {peer:7.1f} tokens/s ({arguments.dtype}); ours {times:.1f} times")
+        for name, batch in (("one by one", 1), ("padded batches", clients)):
+            common = (arguments.transformers, arguments.dtype, clients, tokens, rounds)
+            peer = statistics.median(transformers_rate(*common, batch=batch))
+            times = statistics.median(through) / peer
+            print(f"  transformers, {name:14} {peer:5.1f} tokens/s ({arguments.dtype}); ours {times:.1f} times")
 
 
 if __name__ == "__main__":

@@ -78,10 +78,10 @@ class Generator:
             with _no_garbage_collection():
                 watch.start()
                 telling = asyncio.create_task(self._tell(len(planned)))
-                cpu, self._start = time.process_time(), time.perf_counter() + _HEAD_START
+                cpu, self._start = time.thread_time(), time.perf_counter() + _HEAD_START
                 await (self._open(planned) if planned else self._closed())
                 await self._drain()
-                cpu = time.process_time() - cpu
+                cpu = time.thread_time() - cpu
             watch.stop()
             telling.cancel()
             if self._checking is not None:

@@ -24,6 +24,7 @@ class Health:
     loop_lag: Distribution | None
     """How late timers of the event loop were: by so much the times of responses may be late."""
     cpu_seconds: float
+    """Of the event loop's thread, which is where all of it but the drawing of prompts happens."""
     wall_seconds: float
     responses: int
     output_tokens: int
