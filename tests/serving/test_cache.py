@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trtbuild.serving.cache import Copy, KVCache, Table
 from trtbuild.serving.errors import OutOfPages
@@ -78,6 +81,63 @@ def test_a_long_slot_is_not_given_up_for_a_short_beginning_while_there_is_room()
     cache.close(again, 0.0, 1)
     last, copies = filled(cache, [*range(32), 8, 8])
     assert last.pages == [0] and copies == []  # no other page: better to take it over than to lose it all
+
+
+def test_slots_in_use_stay_together_and_what_is_held_moves_for_it() -> None:
+    """Five slots hold a prompt each, the first the oldest. The last is used again; another prompt comes: it takes the
+    slot beside it, whose prompt moves to the oldest's."""
+    cache = KVCache(5, 128, together=True)
+    prompts = [[number] * 40 for number in range(5)]
+    tables = [filled(cache, prompt, float(number))[0] for number, prompt in enumerate(prompts)]
+    for number, table in enumerate(tables):
+        cache.close(table, float(number), 1)
+    again = Table([*prompts[4], 9])
+    assert cache.open(again, 5.0) == [] and again.pages == [4]
+    other = Table([7] * 20)
+    assert cache.open(other, 5.0) == [Copy(3, 0, 32)] and other.pages == [3]
+    cache.check([again, other])
+    moved = Table([*prompts[3], 9])
+    assert cache.open(moved, 6.0) == [] and moved.pages == [0] and moved.length == 32
+    last = Table([8] * 20)  # between those in use any is near enough: the oldest
+    assert cache.open(last, 6.0) == [] and last.pages == [1]
+    cache.check([again, other, moved, last])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_a_table_finds_is_what_was_written(data: st.DataObject) -> None:
+    """A memory that does what the bookkeeping says, of slots or pages: of every table, the filled positions hold its
+    own tokens."""
+    slots = data.draw(st.booleans())
+    pages, size = (6, 128) if slots else (24, 32)
+    cache = KVCache(pages, size, together=slots and data.draw(st.booleans()))
+    memory = np.full((pages, size), -1)
+    source = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    tables: list[Table] = []
+    for now in range(150):
+        if tables and source.random() < 0.45:
+            table = tables.pop(source.integers(len(tables)))
+            if source.random() < 0.1:
+                cache.discard(table)
+            else:
+                cache.close(table, now, int(source.integers(1, 4)))
+        else:
+            table = Table((source.integers(0, 3) + np.arange(source.integers(1, 120)) // 48).tolist())
+            try:
+                copies = cache.open(table, now)
+            except OutOfPages:
+                continue
+            for copy in copies:
+                memory[copy.target, : copy.rows] = memory[copy.source, : copy.rows]
+            for position in range(table.length, len(table.tokens)):
+                memory[table.pages[position // size], position % size] = table.tokens[position]
+            table.length = len(table.tokens)
+            cache.register(table)
+            tables.append(table)
+        cache.check(tables)
+        for table in tables:
+            written = memory[table.pages].ravel()[: table.length]
+            assert written.tolist() == table.tokens[: table.length]
 
 
 def test_without_room_nothing_changes() -> None:

@@ -20,7 +20,8 @@ SLOT = 128
 
 
 def make(pages: int = 2, page_size: int = SLOT, reuse: bool = True, **changes: Any) -> Scheduler:
-    return Scheduler(KVCache(pages, page_size, reuse=reuse), replace(POLICY, **changes))
+    policy = replace(POLICY, **changes)
+    return Scheduler(KVCache(pages, page_size, reuse=reuse, together=not policy.mixes), policy)
 
 
 def sequence(tokens: int | list[int], limit: int = 100, **fields: Any) -> Sequence:

@@ -52,14 +52,15 @@ class KVCache:
     """`pages` pages of `page_size` positions.
 
     `reuse` False forgets what a sequence leaves at once; a model whose keys depend on the length of the sequence that
-    they were computed for has no use for them.
+    they were computed for has no use for them. `together` keeps the pages in use near each other, and moves what is
+    held for it: a step of the native form computes every slot from the first to the last one in use.
     """
 
-    def __init__(self, pages: int, page_size: int, *, reuse: bool = True) -> None:
+    def __init__(self, pages: int, page_size: int, *, reuse: bool = True, together: bool = False) -> None:
         """Raises ValueError for a page size that blocks of tokens do not fill."""
         if reuse and page_size % BLOCK:
             raise ValueError(f"pages of {page_size} positions are not made of blocks of {BLOCK}")
-        self.pages, self.page_size, self._reuse = pages, page_size, reuse
+        self.pages, self.page_size, self._reuse, self._together = pages, page_size, reuse, together
         self._free = list(range(pages))
         self._owners = [0] * pages
         self._index = PrefixIndex()
@@ -110,12 +111,13 @@ class KVCache:
             fresh -= 1
         elif partial is not None:
             target = self._take(now)  # a free one, or `partial` is somebody's: it cannot be given up for this
+            target = self._nearer(target, now, copies, keep=partial)
             copies.append(Copy(partial, target, rest))
             for block in table.hashes[blocks - rest // BLOCK : blocks]:
                 self._index.add(block, target)
             table.pages.append(target)
             fresh -= 1
-        table.pages.extend(self._take(now) for _ in range(fresh))
+        table.pages.extend(self._nearer(self._take(now), now, copies) for _ in range(fresh))
         table.length = blocks * BLOCK
         table.room = len(table.pages) * self.page_size
         table.next_block = table.length + BLOCK if self._reuse else NEVER
@@ -234,6 +236,31 @@ class KVCache:
             raise OutOfPages(f"all {self.pages} pages are in use")
         self._owners[page] = 1
         return page
+
+    def _nearer(self, page: int, now: float, copies: list[Copy], keep: int | None = None) -> int:
+        """In place of `page`, which was taken, the one that lies nearest to those in use; what that holds moves to
+        `page`, but not what `keep` holds."""
+        others = [other for other, owners in enumerate(self._owners) if owners and other != page]
+        if not self._together or not others:
+            return page
+
+        def cost(candidate: int) -> tuple[int, int, int]:
+            moved = self._index.count(candidate) if candidate != page else 0
+            return max(others[-1], candidate) - min(others[0], candidate), moved, candidate
+
+        held = (other for other in range(self.pages) if other in self._held and other != keep)
+        nearest = min((page, *self._free, *held), key=cost)
+        if nearest == page:
+            return page
+        if nearest in self._held:
+            copies.append(Copy(nearest, page, self._index.count(nearest) * BLOCK))
+            self._index.move(nearest, page)
+            self._held.move(nearest, page, now)
+        else:
+            self._free[self._free.index(nearest)] = page
+            heapq.heapify(self._free)
+        self._owners[page], self._owners[nearest] = 0, 1
+        return nearest
 
     @staticmethod
     def _empty(table: Table) -> None:

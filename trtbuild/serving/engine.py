@@ -291,7 +291,7 @@ def make_scheduler(config: ServingConfig) -> Scheduler:
     if cache.page_size:
         books = KVCache(cache.pages, cache.page_size, reuse=reuse)
     else:
-        books = KVCache(cache.slots, -(-cache.capacity // BLOCK) * BLOCK, reuse=reuse)
+        books = KVCache(cache.slots, -(-cache.capacity // BLOCK) * BLOCK, reuse=reuse, together=True)
     policy = Policy(
         batch=cache.slots,
         prefill=config.prefill_chunk,

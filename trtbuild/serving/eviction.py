@@ -58,15 +58,13 @@ class LruK:
 
     def add(self, page: int, now: float, priority: int, depth: int) -> None:
         """A request that used `page` is over and nobody uses it any more."""
-        history = self.use(page, now, priority, depth)
-        self._stamp += 1
-        self._resident[page] = self._stamp
-        hot = history.before > now - self._window
-        heaps, key = (self._hot, history.before) if hot else (self._cold, history.last)
-        heapq.heappush(heaps.setdefault(history.priority, []), (key, -depth, page, self._stamp))
-        self._entries += 1
-        if self._entries > 4 * len(self._resident) + 64:
-            self._drop_stale()
+        self._enter(page, self.use(page, now, priority, depth), now)
+
+    def move(self, source: int, target: int, now: float) -> None:
+        """What `source` held lies in `target` now."""
+        history = self._histories[target] = self._histories.pop(source)
+        self.take(source)
+        self._enter(target, history, now)
 
     def use(self, page: int, now: float, priority: int, depth: int) -> History:
         """A request that used `page` is over; others may still use it."""
@@ -78,6 +76,16 @@ class LruK:
             history.priority = min(history.last_priority, priority)
             history.last_priority = priority
         return history
+
+    def _enter(self, page: int, history: History, now: float) -> None:
+        self._stamp += 1
+        self._resident[page] = self._stamp
+        hot = history.before > now - self._window
+        heaps, key = (self._hot, history.before) if hot else (self._cold, history.last)
+        heapq.heappush(heaps.setdefault(history.priority, []), (key, -history.depth, page, self._stamp))
+        self._entries += 1
+        if self._entries > 4 * len(self._resident) + 64:
+            self._drop_stale()
 
     def take(self, page: int) -> None:
         """`page` is used again; its history stays. Raises KeyError for one that is not here."""

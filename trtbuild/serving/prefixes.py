@@ -56,6 +56,14 @@ class PrefixIndex:
         if not known:
             del self._blocks[page]
 
+    def move(self, source: int, target: int) -> None:
+        """What `source` held lies in `target` now, of which nothing was known."""
+        known = self._blocks[target] = self._blocks.pop(source)
+        for block in known:
+            holders = self._pages[block]
+            del holders[source]
+            holders[target] = None
+
     def held(self) -> Iterator[int]:
         """Every page that holds a block."""
         return iter(self._blocks)

@@ -36,7 +36,8 @@ class Server:
 
     def scheduler(self) -> Scheduler:
         """The serving code's own, with nothing to do yet."""
-        return Scheduler(KVCache(self.pages, self.page_size, reuse=False), self.policy)
+        together = not self.policy.mixes  # slots
+        return Scheduler(KVCache(self.pages, self.page_size, reuse=False, together=together), self.policy)
 
     def work(self, plan: Plan) -> Work:
         """Of a step. In the native form, which knows slots instead of pages, the answers are one run over a contiguous
