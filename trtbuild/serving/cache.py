@@ -240,8 +240,10 @@ class KVCache:
     def _nearer(self, page: int, now: float, copies: list[Copy], keep: int | None = None) -> int:
         """In place of `page`, which was taken, the one that lies nearest to those in use; what that holds moves to
         `page`, but not what `keep` holds."""
+        if not self._together:
+            return page
         others = [other for other, owners in enumerate(self._owners) if owners and other != page]
-        if not self._together or not others:
+        if not others:
             return page
 
         def cost(candidate: int) -> tuple[int, int, int]:
