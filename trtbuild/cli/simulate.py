@@ -86,7 +86,8 @@ def simulate_command(
         Optional[list[str]],
         typer.Option(
             help="Objectives, as `bench` takes them: ttft=500ms,itl=200ms,tpot=100ms,e2e=10s; 1:ttft=200ms for "
-            f"priority 1. May be repeated; {_DEFAULT_SLO} if not given.",
+            f"priority 1. May be repeated; {_DEFAULT_SLO} if not given. The adaptive policy aims at them, but with "
+            "--measured at what the model was compiled for.",
             rich_help_panel=_RESULTS,
         ),
     ] = None,
