@@ -241,6 +241,39 @@ def test_a_step_that_fails_fails_only_its_sequences(open_tiny: OpenTiny) -> None
         assert len(faulty.cleared) == 1
 
 
+def test_what_could_not_be_copied_is_not_trusted(open_tiny: OpenTiny) -> None:
+    """Four prompts are held. The last goes on, and another begins beside it, for which the third's slot moves and
+    cannot: both are answered, and so is the third, whose keys are computed anew. Then the same with one that begins as
+    the running one does, and whose own copy fails."""
+    held = [[number, *range(20, 40)] for number in range(4)]
+    again = [[*prompt, 7] for prompt in held]
+    expected = {number: greedy(open_tiny(), again[number], 8) for number in (2, 3)}
+    runner, failures = open_tiny(), [RuntimeError("cuda error 700")]
+    copy = runner.copy
+
+    def fail_once(copies: list[Copy]) -> None:
+        if failures:
+            raise failures.pop()
+        copy(copies)
+
+    runner.copy = fail_once  # type: ignore[method-assign,assignment]
+    with running(runner) as (engine, lines):
+        for prompt in held:
+            ask(engine, prompt, max_tokens=1).wait()
+        with engine._mail:  # they begin in the same step
+            last, beside = ask(engine, again[3], max_tokens=8), ask(engine, [9] * 20, max_tokens=8)
+        assert last.wait().tokens == expected[3] and beside.wait().reason == "length"
+        assert not failures and "1 pages could not be copied" in lines[0]
+        third = ask(engine, again[2], max_tokens=8).wait()
+        assert third.tokens == expected[2] and third.outputs[-1].cached_tokens == 0
+        engine.scheduler.check()
+        failures.append(RuntimeError("cuda error 700"))
+        with engine._mail:
+            first, like_it = ask(engine, again[3], max_tokens=8), ask(engine, [*again[3], 8], max_tokens=8)
+        assert first.wait().tokens == expected[3]
+        assert like_it.wait().error == "The model failed at this step: cuda error 700"
+
+
 def test_a_decode_step_that_fails_does_not_stop_the_loop(open_tiny: OpenTiny) -> None:
     poison = greedy(open_tiny(), [40, 41], 3)[-1]
     with running(Faulty(open_tiny(), poison)) as (engine, _):

@@ -163,6 +163,12 @@ class KVCache:
         self._empty(table)
         return own
 
+    def distrust(self, page: int) -> None:
+        """What was to be copied to `page` is not there: if nobody owns it, it is free."""
+        if page in self._held:
+            self._give_up(page)
+            heapq.heappush(self._free, page)
+
     def check(self, tables: list[Table]) -> None:
         """Raise AssertionError unless every page is free, held or owned as often as it stands in one of `tables`."""
         owners = [0] * self.pages
@@ -229,13 +235,16 @@ class KVCache:
             page = heapq.heappop(self._free)
         elif len(self._held):
             page = self._held.oldest(now)
-            self._held.take(page)
-            self._held.forget(page)
-            self._index.truncate(page)
+            self._give_up(page)
         else:
             raise OutOfPages(f"all {self.pages} pages are in use")
         self._owners[page] = 1
         return page
+
+    def _give_up(self, page: int) -> None:
+        self._held.take(page)
+        self._held.forget(page)
+        self._index.truncate(page)
 
     def _nearer(self, page: int, now: float, copies: list[Copy], keep: int | None = None) -> int:
         """In place of `page`, which was taken, the one that lies nearest to those in use; what that holds moves to

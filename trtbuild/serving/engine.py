@@ -186,9 +186,12 @@ class Engine:
                 self._runner.copy(plan.copies)
         except Exception as error:
             self._log(f"{len(plan.copies)} pages could not be copied:\n{traceback.format_exc()}")
-            relying = [s for s in map(_own, self.scheduler.running) if s.table.length and s.resumed == plan.began]
+            targets = {copy.target for copy in plan.copies}
+            relying = [s for s in map(_own, self.scheduler.running) if not targets.isdisjoint(s.table.pages)]
             for sequence in relying:
                 self._fail(sequence, f"The model failed at this step: {error}")
+            for page in targets:
+                self.scheduler.cache.distrust(page)
             plan.rows = [row for row in plan.rows if row.sequence.status is Status.RUNNING]
         logits = self._run(plan)
         now = self._clock()
