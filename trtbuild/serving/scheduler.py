@@ -287,7 +287,6 @@ class Scheduler:
             self._preempt(victim)
         self.waiting.remove(sequence)
         sequence.status, sequence.level = Status.RUNNING, level
-        sequence.resumed = self._now
         if sequence.started is None:
             sequence.started, sequence.cached = self._now, sequence.table.length
         insort(self.running, sequence, key=_urgency)

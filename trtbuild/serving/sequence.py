@@ -41,8 +41,6 @@ class Sequence:
     """Its priority, or 0 while it runs because it had waited too long: nothing preempts it then."""
     started: float | None = None
     """When it first ran."""
-    resumed: float = 0.0
-    """When it last was given its pages."""
     cached: int = 0
     """Tokens of its prompt that were in the cache when it first ran."""
     preemptions: int = 0
