@@ -313,6 +313,20 @@ def test_the_plugin_form_is_compiled_for_the_cpu_and_not_for_rtx(
     runner.close()
 
 
+def test_the_plugin_form_of_rope_that_depends_on_the_length(
+    tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]
+) -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+    checkpoint = tiny_checkpoint(head_dim=64, rope_parameters=rope, max_position_embeddings=32)
+    result = make(checkpoint, export=ExportOptions(attention=AttentionForm.PLUGIN))
+    serving = ServingConfig.load(version(result) / "serving.json")
+    assert serving.sequence_lengths and serving.cache.page_size == 64
+    runner = open_runner(serving, version(result), print)
+    short, long = (runner.step([StepRow([1], [1, 2, 3], 0, length, True)])[0].copy() for length in (32, 60))
+    assert np.abs(short - long).max() > 1e-3
+    runner.close()
+
+
 @pytest.mark.skipif(bool(devices()), reason="there is a GPU, on which the engine would be built")
 def test_the_plugin_form_without_a_gpu_is_told_what_an_engine_takes(
     tiny_checkpoint: Checkpoints, make: Callable[..., CompileResult]

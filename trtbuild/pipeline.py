@@ -8,7 +8,6 @@ from pathlib import Path
 from trtbuild.building import ENGINE_FILES, build_stage, choose_builder, kv_bytes, read_profiles
 from trtbuild.emitting import check_tokenizer, emit
 from trtbuild.engine.request import EngineResult, Flavour
-from trtbuild.errors import InputError
 from trtbuild.exporting import (
     MODEL_FILE,
     check_capacity,
@@ -20,7 +19,6 @@ from trtbuild.exporting import (
 )
 from trtbuild.files import atomic_folder, refuse_existing, write_json
 from trtbuild.graph.facts import read_facts
-from trtbuild.graph.lengths import length_rules
 from trtbuild.hashing import Hasher
 from trtbuild.manifest import manifest, timings
 from trtbuild.options import CompileOptions
@@ -72,11 +70,6 @@ def compile(
     refuse_overwriting(weights.checkpoint, out)
     page_size = check_pages(weights.binding, options.export)
     check_capacity(weights.binding, profiles.capacity, paged=page_size is not None)
-    if page_size is not None and length_rules(weights.binding.spec, profiles.capacity).sequence_lengths:
-        raise InputError(
-            "This model's RoPE depends on how long a sequence is, so the plugin form would have to take every prompt "
-            "in one step. Use --attention native."
-        )
     if choice.flavour is Flavour.TENSORRT and page_size is not None:
         options = replace(options, engine=with_plugin(options.engine, stages, store))
     with stages.stage("hash") as stage:

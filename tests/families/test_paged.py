@@ -28,7 +28,7 @@ def test_mixed_batches_or_refused(model: Model) -> None:
     depends = length_rules(read_binding(model.folder).spec, case.capacity).sequence_lengths
     rows = [tokens_of(model, length + STEPS, 2 + slot) for slot, length in enumerate(case.lengths)]
     decoder = PagedDecoder(write_paged_graph(model.folder, capacity=case.capacity))
-    got = play(decoder, rows, mixed(case.lengths, STEPS - 1, chunked=not depends), padding=2)
+    got = play(decoder, rows, mixed(case.lengths, STEPS - 1), padding=2, prompts=case.lengths)
     for row, length, logits in zip(rows, case.lengths, got, strict=True):
         row = row[: len(logits)]
         check(model, logits, model.reference.continued(row, length) if depends else model.reference.logits(row))

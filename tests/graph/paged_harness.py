@@ -40,8 +40,11 @@ class PagedDecoder:
         self.pages: dict[int, list[int]] = {}
         self.lengths: dict[int, int] = {}
 
-    def step(self, new: Mapping[int, Tokens], padding: int = 0) -> dict[int, NDArray[np.float32]]:
-        """Logits [tokens, vocab] of each sequence's new tokens, all run as one batch in the order of `new`."""
+    def step(
+        self, new: Mapping[int, Tokens], padding: int = 0, prompts: Sequence[int] = ()
+    ) -> dict[int, NDArray[np.float32]]:
+        """Logits [tokens, vocab] of each sequence's new tokens, all run as one batch in the order of `new`. The first
+        sequences are at least as long as `prompts` say, of which these may be a part."""
         past = [self.lengths.get(sequence, 0) for sequence in new]
         counts = [len(tokens) for tokens in new.values()]
         for sequence, before, count in zip(new, past, counts, strict=True):
@@ -61,6 +64,9 @@ class PagedDecoder:
             contract.BLOCK_TABLE: table,
             contract.CU_SEQLENS: bounds.astype(np.int32),
             contract.PAST_LENGTHS: np.asarray(past, np.int32),
+            contract.SEQUENCE_LENGTHS: np.array(
+                [max([*prompts[row : row + 1], self.lengths[row]]) for row in new], np.int64
+            ),
         }
         binding = self.session.io_binding()
         binding.bind_output(contract.LOGITS, "cpu")
@@ -75,11 +81,15 @@ class PagedDecoder:
 
 
 def play(
-    decoder: PagedDecoder, rows: Sequence[Tokens], schedule: Sequence[Mapping[int, int]], padding: int = 0
+    decoder: PagedDecoder,
+    rows: Sequence[Tokens],
+    schedule: Sequence[Mapping[int, int]],
+    padding: int = 0,
+    prompts: Sequence[int] = (),
 ) -> list[NDArray[np.float32]]:
     """Each row's logits [tokens, vocab], of steps that take so many of its next tokens; rows beyond `rows` have none.
 
-    Padding is added to every other step.
+    Padding is added to every other step. A row begins with a prompt of as many tokens as `prompts` say.
     """
     done = [0] * len(rows)
     logits: list[list[NDArray[np.float32]]] = [[] for _ in rows]
@@ -88,19 +98,18 @@ def play(
         for row in counts.keys() & range(len(rows)):
             new[row] = rows[row][done[row] : done[row] + counts[row]]
             done[row] += counts[row]
-        for row, got in decoder.step(new, padding * (index % 2)).items():
+        for row, got in decoder.step(new, padding * (index % 2), prompts).items():
             if row < len(rows):
                 logits[row].append(got)
     return [np.concatenate(parts) for parts in logits]
 
 
-def mixed(lengths: Sequence[int], steps: int, *, chunked: bool = True) -> list[dict[int, int]]:
+def mixed(lengths: Sequence[int], steps: int) -> list[dict[int, int]]:
     """A schedule of three prompts of these lengths, each followed by at least `steps` single tokens.
 
     Its batches hold a prompt beside a part of one, the rest of that beside a prompt, a single token and a sequence with
     none (number 9), and single tokens.
     """
     first, second, third = lengths
-    part = second // 2 if chunked else 0
-    begin: dict[int, int] = {0: first, 1: part} if part else {0: first}
-    return [begin, {1: second - part, 0: 1, 9: 0, 2: third}, *({2: 1, 0: 1, 1: 1} for _ in range(steps))]
+    part = second // 2
+    return [{0: first, 1: part}, {1: second - part, 0: 1, 9: 0, 2: third}, *({2: 1, 0: 1, 1: 1} for _ in range(steps))]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.graph.harness import write_graph
+from tests.graph.paged_harness import write_paged_graph
 from tests.serving.conftest import config
 from tests.serving.gpu_stand_in import Cuda, TensorRT
 from tests.serving.length_decoder import CAPACITY, CHUNK, SLOTS, VOCAB, LengthDecoder
@@ -25,6 +26,7 @@ from trtbuild.serving.engine import Engine
 from trtbuild.serving.errors import BackendError
 from trtbuild.serving.runners.base import StepRow
 from trtbuild.serving.runners.onnxruntime import OnnxRuntimeRunner
+from trtbuild.serving.runners.onnxruntime_paged import PagedOnnxRuntimeRunner
 from trtbuild.serving.runners.tensorrt import TensorRTRunner
 from trtbuild.serving.sampling import SamplingParams
 from trtbuild.serving.text import TokenBytes
@@ -180,23 +182,28 @@ LONGROPE = {
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
 
 
+@pytest.mark.parametrize("paged", [False, True], ids=["slots", "pages"])
 @pytest.mark.parametrize(("rope", "positions"), [(LONGROPE, 128), (DYNAMIC, 32)], ids=["longrope", "dynamic"])
 def test_an_exported_model_answers_as_transformers(
-    tiny_checkpoint: Callable[..., Path], rope: dict[str, Any], positions: int
+    tiny_checkpoint: Callable[..., Path], rope: dict[str, Any], positions: int, paged: bool
 ) -> None:
-    """Prompts on either side of 32 tokens and answers of 40 more, against transformers: for longrope without a cache,
-    since of its models only Phi-3 drops it where it must; for dynamic NTK with one, as its keys stay what they were."""
+    """Prompts on either side of 32 tokens, in chunks, and answers of 40 more, against transformers: for longrope
+    without a cache, since of its models only Phi-3 drops it where it must; for dynamic NTK with one, as its keys stay
+    what they were. Over slots, and over pages with prompts and answers in one batch."""
     import torch
     from transformers import AutoModelForCausalLM
 
     checkpoint = tiny_checkpoint(vocab_size=VOCAB, rope_parameters=rope, max_position_embeddings=positions)
-    file = write_graph(checkpoint, capacity=96)
+    file = write_paged_graph(checkpoint, capacity=96) if paged else write_graph(checkpoint, capacity=96)
     facts = read_facts(file)
     cache = Cache(facts.layers, SLOTS, facts.kv_heads, facts.capacity, facts.key_dim, facts.value_dim)
+    if paged:
+        cache = replace(cache, page_size=facts.page_size, pages=SLOTS * 6)
     changes = {"cache": cache, "sequence_lengths": facts.sequence_lengths, "recompute_past": facts.recompute_past}
     assert (facts.sequence_lengths, facts.recompute_past) == (True, 32 if rope is LONGROPE else None)
     prompts = [prompt(length, seed=length) for length in (3, 25, 31, 32, 33, 50)]
-    runner = OnnxRuntimeRunner(config(**changes), Backend("onnxruntime", file.name, "float32"), file.parent)
+    opened = PagedOnnxRuntimeRunner if paged else OnnxRuntimeRunner
+    runner = opened(config(**changes), Backend("onnxruntime", file.name, "float32"), file.parent)
     with running(runner, **changes) as (engine, _):
         answers = [ask(engine, each, max_tokens=40) for each in prompts]
         for answer in answers:

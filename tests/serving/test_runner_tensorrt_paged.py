@@ -15,6 +15,8 @@ from tests.graph.harness import write_graph
 from tests.serving.conftest import CAPACITY, CHUNK, SLOTS, VOCAB, config, write_checkpoint
 from tests.serving.gpu_stand_in import Cuda, TensorRT
 from tests.serving.test_engine import OpenTiny, ask, greedy, prompts, running
+from tests.serving.test_lengths import LONGROPE
+from trtbuild.graph.facts import read_facts
 from trtbuild.plugin.info import PLUGIN_LIBRARY
 from trtbuild.serving.cache import Copy
 from trtbuild.serving.config import Backend, Cache, Profile, ServingConfig
@@ -84,6 +86,30 @@ def test_steps_are_those_of_onnx_runtime(open_plan: Open, graph: Path) -> None:
     copied = [StepRow([3, 5], [9], 21, 22, True)]
     results = [runner.step(copied) for runner in runners]
     np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-4)
+
+
+def test_rope_that_depends_on_lengths_is_told_them(
+    open_plan: Open, tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A part of a prompt that is longer than LongRoPE's short one, beside a short answer."""
+    checkpoint = tiny_checkpoint(vocab_size=VOCAB, rope_parameters=LONGROPE, max_position_embeddings=128)
+    graph = write_graph(checkpoint, capacity=CAPACITY, page_size=PAGE)
+    facts = read_facts(graph)
+    cache = Cache(facts.layers, SLOTS, facts.kv_heads, CAPACITY, facts.key_dim, facts.value_dim, PAGE, 11)
+    serving = config(**{**PAGED, "cache": cache, "sequence_lengths": True, "recompute_past": 32})
+    (tmp_path / "model.plan").write_text(str(graph))
+    runners = (
+        open_plan(serving=serving),
+        PagedOnnxRuntimeRunner(serving, Backend("onnxruntime", graph.name, "float32"), graph.parent),
+    )
+    found = {}
+    for length in (33, 20):
+        step = [StepRow([7, 2, 1], [3, 4, 5, 6], 0, length, True), StepRow([0], [9], 0, 1, True)]
+        on_gpu, on_cpu = (runner.step(step) for runner in runners)
+        np.testing.assert_allclose(np.stack(on_gpu), np.stack(on_cpu), atol=1e-4)
+        found[length] = np.stack(on_cpu)
+    assert np.abs(found[33][0] - found[20][0]).max() > 1e-2
+    np.testing.assert_allclose(found[33][1], found[20][1], atol=1e-5)
 
 
 def test_answers_are_those_of_the_native_form(open_plan: Open, open_tiny: OpenTiny) -> None:

@@ -174,6 +174,7 @@ def _paged_shapes(request: EngineRequest, page_size: int, profile: RaggedProfile
         page_size=page_size,
         pages=1 if point == "min" else request.profiles.pages(page_size),
         position_ids=request.position_ids,
+        sequence_lengths=request.sequence_lengths,
     )
 
 

@@ -20,9 +20,7 @@ LOGITS_POSITIONS = "logits_positions"
 """i64 [batch, n]: the tokens (0..tokens-1) whose logits are wanted; in the plugin form [n]."""
 SEQUENCE_LENGTHS = "sequence_lengths"
 """i64 [batch], an input only of graphs whose RoPE depends on it: while a prompt is prefilled, in chunks too, the tokens
-of the whole prompt; in decode the tokens with the new one, which is its position + 1. The plugin form never has it: a
-sequence is as long as `PAST_LENGTHS` and `CU_SEQLENS` make it in this step, so a prompt that grows past a length at
-which RoPE changes must be run in one step."""
+of the whole prompt; in decode the tokens with the new one, which is its position + 1."""
 LOGITS = "logits"
 """f32 [batch, n, vocab]; in the plugin form [n, vocab]."""
 BLOCK_TABLE = "block_table"
@@ -101,6 +99,7 @@ def paged_input_shapes(
     page_size: int,
     pages: int,
     position_ids: bool = True,
+    sequence_lengths: bool = False,
 ) -> dict[str, tuple[int, ...]]:
     """The same in the plugin form: `batch` sequences of up to `kv` positions, with `tokens` new ones in all."""
     shapes: dict[str, tuple[int, ...]] = {
@@ -110,6 +109,7 @@ def paged_input_shapes(
         BLOCK_TABLE: (batch, -(-kv // page_size)),
         CU_SEQLENS: (batch + 1,),
         PAST_LENGTHS: (batch,),
+        **({SEQUENCE_LENGTHS: (batch,)} if sequence_lengths else {}),
     }
     return shapes | {kv_pages(layer): (pages, 2, kv_heads, page_size, head_dim) for layer in range(layers)}
 

@@ -52,12 +52,16 @@ class PagedForm:
         self._cos_sin: dict[Rope, str] = {}
         self._query_scale: str | None = None
 
+    @property
+    def _depends_on_length(self) -> bool:
+        return length_rules(self.spec, self.positions).sequence_lengths
+
     def prepare(self) -> None:
         self.input_ids = self._one_row(contract.INPUT_IDS, contract.INPUT_IDS)
         if self.spec.learned_positions is not None:
             self.position_ids = self._one_row(contract.POSITION_IDS, contract.POSITION_IDS)
         ropes = dict.fromkeys(layer.rope for layer in self.spec.layers if layer.rope is not None)
-        lengths = self._lengths() if length_rules(self.spec, self.positions).sequence_lengths else None
+        lengths = self._lengths() if self._depends_on_length else None
         for index, rope in enumerate(ropes):
             self._cos_sin[rope] = self._rotation(rope, lengths, "rope" if index == 0 else f"rope.{index}")
         if self.own.position_scale is not None:
@@ -90,6 +94,7 @@ class PagedForm:
 
     def inputs(self) -> list[ValueInfoProto]:
         positions = [value_info(contract.POSITION_IDS, DType.I64, ["tokens"])] if uses_positions(self.spec) else []
+        lengths = [value_info(contract.SEQUENCE_LENGTHS, DType.I64, ["batch"])] if self._depends_on_length else []
         return [
             value_info(contract.INPUT_IDS, DType.I64, ["tokens"]),
             *positions,
@@ -97,6 +102,7 @@ class PagedForm:
             value_info(contract.BLOCK_TABLE, DType.I32, ["batch", "max_pages"]),
             value_info(contract.CU_SEQLENS, DType.I32, ["batch_plus_one"]),
             value_info(contract.PAST_LENGTHS, DType.I32, ["batch"]),
+            *lengths,
             *(self._pages(contract.kv_pages(layer)) for layer in range(len(self.spec.layers))),
         ]
 
@@ -138,19 +144,17 @@ class PagedForm:
         return graph.node("Concat", [cos, sin], path, axis=1)
 
     def _lengths(self) -> str:
-        """By token, how many tokens its sequence has with this step's, i64 [tokens, 1]; 0 for padding."""
+        """By token, how long its sequence is, i64 [tokens, 1]; 0 for padding."""
         graph, path, integer = self.graph, "lengths", DType.I64
         zero, one = graph.constant("zero", [0]), graph.constant("one", [1])
         bounds = graph.cast(contract.CU_SEQLENS, integer, f"{path}/bounds")
         starts = graph.node("Slice", [bounds, zero, graph.constant("minus_one", [-1])], f"{path}/starts")
         ends = graph.node("Slice", [bounds, one, graph.constant("end", [2**31 - 1])], f"{path}/ends")
-        new = graph.node("Sub", [ends, starts], f"{path}/new")
-        lengths = graph.node("Add", [graph.cast(contract.PAST_LENGTHS, integer, f"{path}/past"), new], path)
         count = graph.node("Squeeze", [graph.node("Shape", [contract.INPUT_IDS], f"{path}/tokens")], f"{path}/tokens")
         first, step = (graph.constant(f"scalar_{value}", np.asarray(value)) for value in (0, 1))
         token = graph.node("Range", [first, count, step], f"{path}/token")
         token = graph.node("Unsqueeze", [token, one], f"{path}/token")
         begun = graph.node("GreaterOrEqual", [token, starts], f"{path}/begun")
         within = graph.node("And", [begun, graph.node("Less", [token, ends], f"{path}/before_end")], f"{path}/within")
-        own = graph.node("Where", [within, lengths, graph.constant("scalar_0", np.asarray(0))], f"{path}/own")
+        own = graph.node("Where", [within, contract.SEQUENCE_LENGTHS, first], f"{path}/own")
         return graph.node("ReduceSum", [own, one], f"{path}/own")

@@ -112,6 +112,7 @@ class PagedDecoder:
         assert facts.page_size is not None
         self.session = open_session(file, facts)
         self._recompute_past, self._position_ids = facts.recompute_past, facts.position_ids
+        self._sequence_lengths = facts.sequence_lengths
         pages = -(-positions // facts.page_size)
         # One more than the sequence needs, which nothing may be read from.
         self._table = np.random.default_rng(seed).permutation(pages + 1)[None, :pages].astype(np.int32)
@@ -133,6 +134,8 @@ class PagedDecoder:
         }
         if self._position_ids:
             inputs[contract.POSITION_IDS] = past + np.arange(count)
+        if self._sequence_lengths:
+            inputs[contract.SEQUENCE_LENGTHS] = np.asarray([past + count])
         for name, value in inputs.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(value))
         binding.bind_output(contract.LOGITS, "cpu")

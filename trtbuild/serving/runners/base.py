@@ -160,6 +160,8 @@ def _native_names(config: ServingConfig) -> set[str]:
 def _paged_names(config: ServingConfig, found: set[str]) -> set[str]:
     wanted = {names.INPUT_IDS, names.LOGITS_POSITIONS, names.BLOCK_TABLE, names.CU_SEQLENS, names.PAST_LENGTHS}
     wanted |= {names.LOGITS} | ({names.POSITION_IDS} & found)  # some graphs need no positions
+    if config.sequence_lengths:
+        wanted.add(names.SEQUENCE_LENGTHS)
     for layer in range(config.cache.layers):
         wanted.update((names.kv_pages(layer), names.kv_pages_out(layer)))
     return wanted
