@@ -257,14 +257,18 @@ def growth(samples: list[Sample]) -> Growth | None:
         1,
         cov=True,
     )
+
+    def rate(values: list[float]) -> float:
+        return float(np.polyfit(times, values, 1)[0])
+
     return Growth(
         seconds=kept[-1].time - kept[0].time,
         megabytes=float(memory.mean()),
         per_minute=float(slope),
         error=float(covariance[0][0] ** 0.5),
-        server_per_minute=float(np.polyfit(times, [sample.megabytes_each[0] for sample in kept], 1)[0]),
-        files_per_minute=float(np.polyfit(times, [sample.files for sample in kept], 1)[0]),
-        shared_per_minute=float(np.polyfit(times, [sample.shared_megabytes for sample in kept], 1)[0]),
+        server_per_minute=rate([sample.megabytes_each[0] for sample in kept]),
+        files_per_minute=rate([sample.files for sample in kept]),
+        shared_per_minute=rate([sample.shared_megabytes for sample in kept]),
     )
 
 

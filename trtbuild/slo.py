@@ -38,10 +38,13 @@ class Slo:
         """The limits of a request; empty if it has none."""
         return {**self.general, **self.by_priority.get(priority, {})}
 
+    def limits(self, latency: Latency) -> list[float]:
+        """What anybody was promised of it, in seconds."""
+        return [limits[latency] for limits in (self.general, *self.by_priority.values()) if latency in limits]
+
     def between_tokens(self) -> float | None:
         """The shortest time between two tokens that anybody was promised, in seconds."""
-        kinds, promises = (Latency.ITL, Latency.TPOT), (self.general, *self.by_priority.values())
-        return min((limits[kind] for limits in promises for kind in kinds if kind in limits), default=None)
+        return min(self.limits(Latency.ITL) + self.limits(Latency.TPOT), default=None)
 
     def lines(self) -> tuple[str, ...]:
         """For people: "ttft ≤ 500 ms", "priority 1: ttft ≤ 200 ms"."""
@@ -83,7 +86,7 @@ def check_aims(slo: Slo, levels: tuple[Level, ...]) -> None:
     for priority in slo.by_priority:
         if not 1 <= priority <= len(levels):
             raise InputError(f"--slo: there is no priority {priority}; this model knows 1 to {len(levels)}.")
-    if any(Latency.E2E in limits for limits in (slo.general, *slo.by_priority.values())):
+    if slo.limits(Latency.E2E):
         raise InputError(
             "--slo: e2e depends on how long an answer is, which nobody knows beforehand; what is served can aim at "
             "ttft and at itl or tpot. Leave e2e to `bench`."

@@ -54,7 +54,7 @@ def monitor_command(
     objectives = parse_slo(slo)
     options = MonitorOptions(objectives, objective, max_errors, max_refused, model, _labels(label or ()))
     files = save_monitoring(options, out, target, force=force)
-    if any(Latency.TPOT in limits for limits in (objectives.general, *objectives.by_priority.values())):
+    if objectives.limits(Latency.TPOT):
         print_warning(
             "The server counts each gap between tokens, not a request's mean: the limit on tpot is one on itl here."
         )

@@ -145,9 +145,9 @@ class PagedForm:
 
     def _lengths(self) -> str:
         """By token, how long its sequence is, i64 [tokens, 1]; 0 for padding."""
-        graph, path, integer = self.graph, "lengths", DType.I64
+        graph, path = self.graph, "lengths"
         zero, one = graph.constant("zero", [0]), graph.constant("one", [1])
-        bounds = graph.cast(contract.CU_SEQLENS, integer, f"{path}/bounds")
+        bounds = graph.cast(contract.CU_SEQLENS, DType.I64, f"{path}/bounds")
         starts = graph.node("Slice", [bounds, zero, graph.constant("minus_one", [-1])], f"{path}/starts")
         ends = graph.node("Slice", [bounds, one, graph.constant("end", [2**31 - 1])], f"{path}/ends")
         count = graph.node("Squeeze", [graph.node("Shape", [contract.INPUT_IDS], f"{path}/tokens")], f"{path}/tokens")

@@ -141,6 +141,8 @@ class SlotRuns:
 def check_names(found: set[str], config: ServingConfig, what: str) -> None:
     """Raise BackendError unless `found`, the inputs and outputs of `what`, are those that a step binds."""
     wanted = _paged_names(config, found) if config.cache.page_size else _native_names(config)
+    if config.sequence_lengths:
+        wanted.add(names.SEQUENCE_LENGTHS)
     if wanted != found:
         raise BackendError(
             f"{what} is not of this model: missing {sorted(wanted - found)[:4]}, unknown {sorted(found - wanted)[:4]}"
@@ -150,8 +152,6 @@ def check_names(found: set[str], config: ServingConfig, what: str) -> None:
 def _native_names(config: ServingConfig) -> set[str]:
     cache = config.cache
     wanted = {names.INPUT_IDS, names.POSITION_IDS, names.CACHE_POSITIONS, names.LOGITS_POSITIONS, names.LOGITS}
-    if config.sequence_lengths:
-        wanted.add(names.SEQUENCE_LENGTHS)
     for tensor in names.cache_tensors(cache.layers, cache.key_dim, cache.value_dim):
         wanted.update((tensor.past, tensor.present))
     return wanted
@@ -160,8 +160,6 @@ def _native_names(config: ServingConfig) -> set[str]:
 def _paged_names(config: ServingConfig, found: set[str]) -> set[str]:
     wanted = {names.INPUT_IDS, names.LOGITS_POSITIONS, names.BLOCK_TABLE, names.CU_SEQLENS, names.PAST_LENGTHS}
     wanted |= {names.LOGITS} | ({names.POSITION_IDS} & found)  # some graphs need no positions
-    if config.sequence_lengths:
-        wanted.add(names.SEQUENCE_LENGTHS)
     for layer in range(config.cache.layers):
         wanted.update((names.kv_pages(layer), names.kv_pages_out(layer)))
     return wanted

@@ -25,12 +25,8 @@ class PagedOnnxRuntimeRunner:
     def __init__(self, config: ServingConfig, backend: Backend, folder: Path) -> None:
         """Raises BackendError if ONNX Runtime is missing, does not take the graph, or the graph is another model's."""
         self._session, where = open_session(backend, folder)
-        found = tensor_names(self._session)
-        check_names(found, config, backend.file)
-        self._optional = {
-            "position_ids": names.POSITION_IDS in found,
-            "sequence_lengths": config.sequence_lengths,
-        }
+        self._names = tensor_names(self._session)
+        check_names(self._names, config, backend.file)
         cache = config.cache
         self.description = f"{where}, KV cache {backend.dtype} in {cache.pages} pages of {cache.page_size}"
         storage, kind = STORAGE[backend.dtype]
@@ -44,7 +40,7 @@ class PagedOnnxRuntimeRunner:
 
     def step(self, rows: Sequence[StepRow]) -> list[NDArray[np.float32]]:
         width = max(len(row.pages) for row in rows)
-        inputs, wanted = ragged_inputs(rows, width, **self._optional), sum(row.wants_logits for row in rows)
+        inputs, wanted = ragged_inputs(rows, width, self._names), sum(row.wants_logits for row in rows)
         for name, value in inputs.items():
             self._binding.bind_cpu_input(name, value)
         logits = self._logits[: max(1, wanted)]

@@ -12,13 +12,11 @@ from .. import graph_names as names
 from .base import StepRow
 
 
-def ragged_inputs(
-    rows: Sequence[StepRow], width: int, *, position_ids: bool, sequence_lengths: bool
-) -> dict[str, NDArray[Any]]:
+def ragged_inputs(rows: Sequence[StepRow], width: int, graph: set[str]) -> dict[str, NDArray[Any]]:
     """The inputs of one run for all `rows`, with a table of `width` pages a row, of which -1 is none.
 
-    `position_ids`, `sequence_lengths`: the graph has that input. Logits are those of each row that wants them, in
-    order; if none does, of the first token, since an empty choice is no shape of a plan's.
+    `graph`: its tensors' names; not every graph takes positions and lengths. Logits are those of each row that wants
+    them, in order; if none does, of the first token, since an empty choice is no shape of a plan's.
     """
     counts = np.array([len(row.tokens) for row in rows])
     bounds = np.concatenate([[0], counts.cumsum()])
@@ -33,9 +31,9 @@ def ragged_inputs(
         names.CU_SEQLENS: bounds.astype(np.int32),
         names.PAST_LENGTHS: np.array([row.start for row in rows], np.int32),
     }
-    if position_ids:
+    if names.POSITION_IDS in graph:
         spans = [np.arange(row.start, row.start + len(row.tokens), dtype=np.int64) for row in rows]
         inputs[names.POSITION_IDS] = np.concatenate(spans)
-    if sequence_lengths:
+    if names.SEQUENCE_LENGTHS in graph:
         inputs[names.SEQUENCE_LENGTHS] = np.array([row.length for row in rows], np.int64)
     return inputs

@@ -42,10 +42,6 @@ class PagedTensorRTRunner:
                     self._plan.bind(name, address)
                 for context in self._plan.contexts:
                     context.shape(names.kv_pages(layer), shape)
-            self._optional = {
-                "position_ids": names.POSITION_IDS in self._plan.names,
-                "sequence_lengths": config.sequence_lengths,
-            }
             self._inputs = StepInputs(self._plan, self._sizes())
             self._host_logits = self._plan.pinned((cache.slots, config.vocab_size), np.float32)
             self._logits = self._plan.allocate(self._host_logits.nbytes)
@@ -56,7 +52,7 @@ class PagedTensorRTRunner:
         tokens, wanted = sum(len(row.tokens) for row in rows), sum(row.wants_logits for row in rows)
         profile, width = self._select(len(rows), tokens, max(len(row.pages) for row in rows))
         context = self._plan.contexts[profile]
-        inputs = ragged_inputs(rows, width, **self._optional)
+        inputs = ragged_inputs(rows, width, self._plan.names)
         logits: NDArray[np.float32] = self._host_logits[: max(1, wanted)]
         with self._plan.current():
             for name, values in inputs.items():
@@ -89,17 +85,15 @@ class PagedTensorRTRunner:
     def _sizes(self) -> dict[str, tuple[int, type]]:
         slots, tokens = self._config.cache.slots, self._config.prefill_chunk + self._config.cache.slots
         sizes: dict[str, tuple[int, type]] = {
+            names.POSITION_IDS: (tokens, np.int64),
+            names.SEQUENCE_LENGTHS: (slots, np.int64),
             names.INPUT_IDS: (tokens, np.int64),
             names.LOGITS_POSITIONS: (slots, np.int64),
             names.BLOCK_TABLE: (slots * self._widest, np.int32),
             names.CU_SEQLENS: (slots + 1, np.int32),
             names.PAST_LENGTHS: (slots, np.int32),
         }
-        if self._optional["position_ids"]:
-            sizes[names.POSITION_IDS] = (tokens, np.int64)
-        if self._optional["sequence_lengths"]:
-            sizes[names.SEQUENCE_LENGTHS] = (slots, np.int64)
-        return sizes
+        return {name: size for name, size in sizes.items() if name in self._plan.names}
 
     def _select(self, batch: int, tokens: int, pages: int) -> tuple[int, int]:
         """The first profile that covers the step, and how many pages wide its table shall be.
