@@ -4,8 +4,7 @@
     python scripts/bench_simulator.py COMPILED [--rates 1,2,3] [--requests 120]
 
 Poisson arrivals, prompts around 96 tokens and answers around 48 (log-normal), greedy; the server is a real tritonserver
-on this machine, and so is the client. The steps are timed right before the first run. A ratio is simulated / real: what
-is below 1 is what a step costs outside the runner (sampling, text, gRPC), and what else the machine did.
+on this machine, and so is the client. The steps are measured right before the first run. A ratio is simulated / real.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ from trtbuild.loadtest.summary import Summary
 from trtbuild.loadtest.target import Asking
 from trtbuild.loadtest.trace import read_trace
 from trtbuild.loadtest.workload import WorkloadOptions
+from trtbuild.simulation.measured import fit
 from trtbuild.simulation.measuring import find_model, measure, read_config, served
 from trtbuild.simulation.run import Policy, serve
+from trtbuild.simulation.steps import read_steps
 from trtbuild.simulation.summary import summary
 from trtbuild.simulation.workload import Workload, mixed
 from trtbuild.slo import parse_slo
@@ -36,12 +37,14 @@ def main() -> None:
     parser.add_argument("compiled", type=Path)
     parser.add_argument("--rates", default="1,2,3")
     parser.add_argument("--requests", type=int, default=120)
+    parser.add_argument("--steps", type=Path, help="a record of steps, in place of measuring")
     arguments = parser.parse_args()
     version = find_model(arguments.compiled)
     config = read_config(version)
-    found, where = measure(config, version)
-    print(f"{config.model_name} on {where}")
-    print(f"fit: R² {found.r_squared:.3f}, error {found.mean:.0%} on the mean, {found.worst:.0%} at most")
+    steps = read_steps(arguments.steps) if arguments.steps else measure(config, version)
+    found = fit(steps.works, steps.seconds, ragged=config.cache.page_size > 0)
+    print(f"{steps.about}, {found.steps} steps")
+    print(f"fit: R² {found.r_squared:.3f}, mean relative error {found.mean_error:.0%}, in all {found.total:.2f}")
     print("µs: " + ", ".join(f"{name} {1e6 * seconds:.4g}" for name, seconds in found.cost.terms.items()), flush=True)
     server = served(config, found.cost)
     print(f"{'rate':>5} {'':<10}{'real':>9}{'simulated':>11}{'ratio':>7}")

@@ -23,6 +23,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--slo", "3:ttft=1s"], "no request has an objective"),
         (["--measured", "nowhere"], "holds none"),
         (["--measured", ".", "--gpus", "2"], "leave --model, --gpu, --gpus and --batch out"),
+        (["--steps", "steps.csv"], "name it, too, with --measured"),
         (["--size-for", "1.5"], "above 0 and up to 1"),
         (["--input-tokens", "two"], "--input-tokens 'two' is none of"),
         (["--gpus", "1", "--model", "70b"], "leave too little room"),

@@ -1,83 +1,75 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serving.conftest import CAPACITY, CHUNK, SLOTS, VOCAB, config
-from trtbuild.errors import BuildError, InputError
-from trtbuild.serving.config import Cache, ServingConfig
-from trtbuild.serving.errors import BackendError
-from trtbuild.serving.runners.base import StepRow
-from trtbuild.simulation import measuring
-from trtbuild.simulation.cost import Work
+from tests.serving.conftest import CAPACITY, SLOTS, config
+from trtbuild.errors import InputError
+from trtbuild.serving.work import Work
 from trtbuild.simulation.measured import Measured, fit
-from trtbuild.simulation.measuring import find_model, measure, read_config, served
+from trtbuild.simulation.measuring import find_model, read_config, served
 from trtbuild.simulation.run import Policy, serve
 from trtbuild.simulation.workload import Workload
 
 SLOT = Measured(False, (4e-3, 1e-3, 2e-6, 5e-3, 3e-4, 1e-7))
 RAGGED = Measured(True, (4e-3, 5e-4, 3e-4, 1e-7))
-PAGED = config(cache=Cache(2, SLOTS, 2, CAPACITY, 16, 16, page_size=16, pages=10))
 
 
-class Clockwork:
-    """A runner that takes what `cost` says, on a clock that nothing else moves, and checks what it is asked."""
-
-    description = "clockwork"
-
-    def __init__(self, config: ServingConfig, cost: Measured) -> None:
-        self.config, self.cost, self.now, self.closed = config, cost, 0.0, False
-
-    def step(self, rows: Sequence[StepRow]) -> list[Any]:
-        cache = self.config.cache
-        pages = [page for row in rows for page in row.pages]
-        assert len(set(pages)) == len(pages) and max(pages) < (cache.pages or cache.slots) and len(rows) <= cache.slots
-        assert all(len(row.tokens) <= CHUNK and row.length == row.start + len(row.tokens) <= CAPACITY for row in rows)
-        assert all(len(row.pages) * (cache.page_size or CAPACITY) >= row.length for row in rows)
-        assert all(0 <= token < VOCAB for row in rows for token in row.tokens)
-        longer = [(row.start, len(row.tokens)) for row in rows if len(row.tokens) > 1]
-        single = [row.start + 1 for row in rows if len(row.tokens) == 1]
-        attended = sum(size * start + size * (size + 1) // 2 for start, size in longer)
-        tokens = sum(size for _, size in longer)
-        self.now += self.cost.step(Work(len(longer), tokens, 0, attended, len(single), sum(single)))
-        return []
-
-    def close(self) -> None:
-        self.closed = True
+def random_works(ragged: bool, count: int = 400) -> list[Work]:
+    """Steps of any kind; in the native form a prompt's and the answers' keys differ."""
+    generator = np.random.default_rng(5)
+    works = []
+    for _ in range(count):
+        prompts, answers = (int(generator.integers(0, 4)) for _ in range(2))
+        tokens, start, keys = (int(generator.integers(1, most)) for most in (100, 500, 500))
+        answers += not prompts
+        attended = tokens * start + tokens * (tokens + 1) // 2
+        works.append(
+            Work(prompts, prompts * tokens, prompts * (start + tokens), prompts * attended, answers, answers * keys)
+        )
+    return works
 
 
-@pytest.mark.parametrize(("own", "cost"), [(config(), SLOT), (PAGED, RAGGED)])
-def test_what_was_measured_is_what_the_runner_takes(
-    own: ServingConfig, cost: Measured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner = Clockwork(own, cost)
-    monkeypatch.setattr(measuring, "open_runner", lambda *arguments: runner)
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: runner.now)
-    found, where = measure(own, Path())
+@pytest.mark.parametrize("cost", [SLOT, RAGGED])
+def test_what_steps_took_is_what_they_cost(cost: Measured) -> None:
+    works = random_works(cost.ragged)
+    found = fit(works, [cost.step(work) for work in works], ragged=cost.ragged)
     assert found.cost.seconds == pytest.approx(cost.seconds, rel=1e-6)
-    assert found.r_squared == pytest.approx(1.0) and found.worst < 1e-6
-    assert where == "clockwork" and runner.closed
+    assert found.r_squared == pytest.approx(1.0) and found.mean_error < 1e-6 and found.total == pytest.approx(1.0)
+    assert found.steps == len(works)
+
+
+def test_noise_makes_steps_neither_shorter_nor_longer() -> None:
+    works = random_works(False, 4000)
+    noise = np.random.default_rng(0).lognormal(-(0.4**2) / 2, 0.4, len(works))  # of mean 1
+    taken = [SLOT.step(work) * factor for work, factor in zip(works, noise, strict=True)]
+    found = fit(works, taken, ragged=False)
+    assert found.total == pytest.approx(1.0, abs=0.02)
+    mean = np.mean([found.cost.step(work) / SLOT.step(work) for work in works])
+    assert mean == pytest.approx(1.0, abs=0.02)
 
 
 def test_an_error_is_that_of_the_steps_themselves() -> None:
-    # One kind of step that took 1 s and 3 s: (c - 1)^2 + (c / 3 - 1)^2 is least at c = 1.2, and 1.2 is 60% below 3.
+    # One kind of step that took 1 s and 3 s: ((1 - c) / p)^2 + ((3 - c) / p)^2 is least at c = 2, whatever p is.
     found = fit([Work(answers=1)] * 2, [1.0, 3.0], ragged=True)
-    assert found.cost.step(Work(answers=1)) == pytest.approx(1.2)
-    assert found.worst == pytest.approx(0.6) and found.mean == pytest.approx((0.2 + 0.6) / 2)
-    assert found.r_squared == pytest.approx(1 - (0.2**2 + 1.8**2) / 2)
+    assert found.cost.step(Work(answers=1)) == pytest.approx(2.0)
+    assert found.mean_error == pytest.approx((1.0 + 1 / 3) / 2) and found.total == pytest.approx(1.0)
+    assert found.r_squared == pytest.approx(0.0)
+
+
+def test_what_took_far_too_long_counts_as_three_times_as_long() -> None:
+    # Four of 1 s, and one of 100 s that counts as 3c: the mean c = (4 + 3c) / 5 is 2.
+    found = fit([Work(answers=1)] * 5, [1.0, 1.0, 100.0, 1.0, 1.0], ragged=True)
+    assert found.cost.step(Work(answers=1)) == pytest.approx(2.0, rel=1e-6)
 
 
 def test_nothing_makes_a_step_faster() -> None:
     works = [Work(1, size, size, 0) for size in (1, 10, 100)]
     found = fit(works, [1.0, 0.9, 0.8], ragged=False)
     assert all(seconds >= 0 for seconds in found.cost.seconds)
-    assert found.cost.terms["prompt"] == pytest.approx(
-        sum(1 / s for s in (1, 0.9, 0.8)) / sum(s**-2 for s in (1, 0.9, 0.8))
-    )
+    assert found.cost.terms["prompt"] == pytest.approx(0.9)
 
 
 def test_a_measured_model_is_simulated_with_its_own_slots() -> None:
@@ -105,12 +97,3 @@ def test_the_model_is_found_in_what_compile_made(tmp_path: Path) -> None:
     (version / "serving.json").write_text("{}")
     with pytest.raises(InputError, match=r"serving.json.*format"):
         read_config(version)
-
-
-def test_where_nothing_runs_it_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise BackendError("no GPU here")
-
-    monkeypatch.setattr(measuring, "open_runner", fail)
-    with pytest.raises(BuildError, match="no GPU here"):
-        measure(config(), Path())

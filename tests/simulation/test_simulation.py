@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from trtbuild.errors import InputError
+from trtbuild.serving.work import Work
 from trtbuild.simulation.continuous import continuous
-from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline, Work
+from trtbuild.simulation.cost import DECODERS, GPUS, Decoder, Gpu, Roofline
 from trtbuild.simulation.outcome import Outcome, weighted_percentile
 from trtbuild.simulation.run import Policy, serve
 from trtbuild.simulation.server import Server, modelled

@@ -51,7 +51,16 @@ def simulate_command(
     measured: Annotated[
         Optional[Path],
         typer.Option(
-            help="In place of these, what `compile` made: its steps are run here, on the engine or the CPU, and timed.",
+            help="In place of these, what `compile` made: it is served here, on the engine or the CPU, and asked by "
+            "more and more clients at once for a minute or a few; each of its steps is timed.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None,
+    steps: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="With --measured: do not serve it, but take this record of its steps, which a server anywhere writes "
+            "while the environment variable TRTBUILD_STEP_LOG names a folder.",
             rich_help_panel=_SERVER,
         ),
     ] = None,
@@ -112,6 +121,7 @@ def simulate_command(
     trtbuild simulate --model 8b --gpu h200 --gpus 1 --rate 30 --requests 100000 --json
     trtbuild simulate --model 8b --gpus 1 --trace AzureLLMInferenceTrace_conv.csv
     trtbuild simulate --measured smollm2 --rate 2 --input-tokens 128 --output-tokens 64 --requests 500
+    trtbuild simulate --measured smollm2 --steps production/smollm2.csv --rate 20 --size-for 0.99
     trtbuild simulate --model 70b --gpus 8 --rate 200 --slo ttft=1s,tpot=50ms --size-for 0.99
     ```
     """
@@ -125,6 +135,8 @@ def simulate_command(
         raise InputError(f"--size-for {size_for:g}: it is a share of the requests, above 0 and up to 1.")
     if measured is not None and any(given is not None for given in (model, gpu, gpus, batch)):
         raise InputError("--measured says what serves: leave --model, --gpu, --gpus and --batch out.")
+    if steps is not None and measured is None:
+        raise InputError("--steps are those of an emitted model: name it, too, with --measured.")
     load = _Load(
         trace=trace,
         rate=rate,
@@ -137,7 +149,7 @@ def simulate_command(
         seed=seed,
     )
     if measured is not None:
-        server, about = _measured(measured, json)
+        server, about = _measured(measured, steps, json)
     else:
         server, about = _modelled(model or Size.B70, gpu or Board.H100, gpus or 8, batch or 256, objectives)
     workload = load.workload(server)
@@ -204,23 +216,28 @@ def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> tuple
     return server, {"server": f"{model.value} on {gpus} x {gpu.value}"}
 
 
-def _measured(folder: Path, quiet: bool) -> tuple[Server, dict[str, Any]]:
+def _measured(folder: Path, recorded: Path | None, quiet: bool) -> tuple[Server, dict[str, Any]]:
+    from trtbuild.simulation.measured import fit
     from trtbuild.simulation.measuring import find_model, measure, read_config, served
+    from trtbuild.simulation.steps import read_steps
 
     version = find_model(folder)
     config = read_config(version)
-    with progress(quiet) as shown:
-        found, where = measure(config, version, shown)
-    name = f"{config.model_name} on {where}"
+    if recorded is not None:
+        steps = read_steps(recorded)
+    else:
+        with progress(quiet) as shown:
+            steps = measure(config, version, shown)
+    found = fit(steps.works, steps.seconds, ragged=config.cache.page_size > 0)
     if not quiet:
         terms = ", ".join(f"{name} {1e6 * seconds:.4g}" for name, seconds in found.cost.terms.items())
         output.print(f"a step's µs: {terms}", markup=False)
         output.print(
-            f"against {found.steps} kinds of steps, the median of each: R² {found.r_squared:.3f}, relative error "
-            f"{found.mean:.0%} on the mean, {found.worst:.0%} at most"
+            f"against {found.steps} steps: R² {found.r_squared:.3f}, mean relative error {found.mean_error:.0%}; "
+            f"all together {found.total:.2f} of what they took"
         )
-    fit = {"r_squared": found.r_squared, "worst_error": found.worst, "mean_error": found.mean, "steps": found.steps}
-    return served(config, found.cost), {"server": name, "seconds": found.cost.terms, "fit": fit}
+    quality = {name: getattr(found, name) for name in ("r_squared", "mean_error", "total", "steps")}
+    return served(config, found.cost), {"server": steps.about, "seconds": found.cost.terms, "fit": quality}
 
 
 def _size(workload: Workload, share: float, server: Server, slo: Slo, asked: dict[str, Any], json: bool) -> None:

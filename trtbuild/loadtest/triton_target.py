@@ -10,7 +10,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from trtbuild.errors import BuildError
+from trtbuild.errors import BuildError, InputError
 from trtbuild.loadtest.exchange import Exchange
 from trtbuild.loadtest.http2 import Http2Connection, Http2Error, header_block
 from trtbuild.loadtest.record import Outcome
@@ -28,9 +28,14 @@ class TritonTarget:
     """A Target."""
 
     def __init__(self, url: str, model: str, inputs: Collection[str], asking: Asking, label: str) -> None:
-        """`inputs` names those that the model takes; what it does not take is not sent."""
+        """`inputs` names those that the model takes; what it does not take is not sent. Raises
+        InputError if a part is missing."""
         from tritonclient.grpc import service_pb2
 
+        try:
+            import hpack  # noqa: F401
+        except ImportError as error:
+            raise InputError(f"Measuring over gRPC needs hpack ({error}). pip install 'trtbuild[bench]'") from error
         self.label = label
         self._address = split_address(url)
         self._model = model

@@ -21,7 +21,9 @@ from .runners.base import Log, Runner, StepRow
 from .sampling import Sampler, SamplingParams, check_finite
 from .scheduler import Plan, Policy, Row, Scheduler
 from .sequence import Sequence, Status
+from .step_log import StepLog
 from .text import Detokenizer, TokenBytes
+from .work import work_of
 
 
 class Engine:
@@ -39,10 +41,12 @@ class Engine:
         log: Log,
         *,
         metrics: Metrics | None = None,
+        step_log: StepLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._runner, self._token_bytes, self._log = config, runner, token_bytes, log
         self._metrics = metrics or NoMetrics()
+        self._step_log = step_log
         self._clock = clock
         self._end = frozenset(config.eos_token_ids)
         self.scheduler = make_scheduler(config)
@@ -134,7 +138,10 @@ class Engine:
     def _loop(self) -> None:
         try:
             while (plan := self._next_plan()) is not None:
-                self._do(plan)
+                if self._step_log is None:
+                    self._do(plan)
+                else:
+                    self._do_recorded(plan, self._step_log)
         except Exception:  # a fault of this code, not of a request: nobody may be left waiting
             self._log(f"The serving loop failed and takes no more requests:\n{traceback.format_exc()}")
         finally:
@@ -179,6 +186,13 @@ class Engine:
             if _is_queued(sequence):
                 self._finish(sequence, "cancelled")
         return over
+
+    def _do_recorded(self, plan: Plan, step_log: StepLog) -> None:
+        rows = plan.rows
+        work = work_of(plan, mixes=self.scheduler.policy.mixes)
+        self._do(plan)
+        if plan.rows is rows:  # else something failed, and that is no time that a step takes
+            step_log.record(work, self._clock() - plan.began)
 
     def _do(self, plan: Plan) -> None:
         try:

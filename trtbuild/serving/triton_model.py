@@ -33,6 +33,7 @@ from .interface import INPUTS
 from .log_probs import LogProbs
 from .request import GenerateRequest, parse_request
 from .runners import open_runner
+from .step_log import open_step_log
 from .tokenizer import Tokenizer
 from .triton_metrics import TritonMetrics
 
@@ -52,9 +53,16 @@ class TritonPythonModel:
         device = int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else 0
         self._tokenizer = Tokenizer(folder)
         self._runner = open_runner(config, folder, pb_utils.Logger.log_info, device=device)
+        about = f"{config.model_name} on {self._runner.description}"
+        self._step_log = open_step_log(config.model_name, about, pb_utils.Logger.log_error)
         self._metrics = TritonMetrics(config)
         self._engine = Engine(
-            config, self._runner, self._tokenizer.token_bytes, pb_utils.Logger.log_error, metrics=self._metrics
+            config,
+            self._runner,
+            self._tokenizer.token_bytes,
+            pb_utils.Logger.log_error,
+            metrics=self._metrics,
+            step_log=self._step_log,
         )
         self._engine.start()
         self._delivery = Delivery(self._engine)
@@ -81,6 +89,8 @@ class TritonPythonModel:
             self._engine.stop(DRAIN_SECONDS)
             self._delivery.stop()
             self._metrics.stop()
+            if self._step_log is not None:
+                self._step_log.close()
             self._runner.close()
         finally:
             self._guard.release()

@@ -17,7 +17,7 @@ from trtbuild.progress import Progress, Silent
 from trtbuild.serving.errors import Unavailable
 from trtbuild.serving.scheduler import Plan, Row
 from trtbuild.serving.sequence import Sequence
-from trtbuild.simulation.cost import Work
+from trtbuild.serving.work import Work
 from trtbuild.simulation.outcome import Outcome
 from trtbuild.simulation.server import Server
 from trtbuild.simulation.workload import Workload

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-
-class Work(NamedTuple):
-    """What a step computes: parts of prompts, and one token of each answer."""
-
-    prompts: int = 0
-    """Sequences with a part of their prompt in the step."""
-    tokens: int = 0
-    """Of these parts."""
-    positions: int = 0
-    """Cached positions of these sequences after the step."""
-    attended: int = 0
-    """Keys that the queries of these tokens see, in all."""
-    answers: int = 0
-    """Rows of one token."""
-    answered: int = 0
-    """Keys that these see, in all."""
+from trtbuild.serving.work import Work
 
 
 class Cost(Protocol):

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trtbuild.simulation.cost import Work
+from trtbuild.serving.work import Work
 
 SLOT_TERMS = ("answers' run", "answer", "answer's key", "prompt", "prompt's token", "prompt's key")
 RAGGED_TERMS = ("run", "sequence", "token", "key")
+OUTLIER = 3.0
+"""The rest of such a step is the machine's, which did something else meanwhile."""
+_MOST_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +43,45 @@ class Fit:
     cost: Measured
     r_squared: float
     """Of the seconds, 1 - residual sum of squares / total sum of squares about the mean."""
-    worst: float
-    """The largest relative error of a step."""
-    mean: float
-    """The mean relative error."""
+    mean_error: float
+    """The mean relative error of a step."""
+    total: float
+    """What all steps take together, predicted / measured."""
     steps: int
-    """Kinds of steps that were measured."""
 
 
 def fit(works: Sequence[Work], seconds: Sequence[float], *, ragged: bool) -> Fit:
-    """Least squares of the relative errors, so that short steps count as much as long ones; no term is negative, for
-    none can make a step faster: one that would be is left out."""
+    """Least squares of residual / prediction, so that short steps count as much as long ones, iterated: over what was
+    measured instead, what was short by chance would count for more, and the fit would be below the mean.
+
+    What took more than OUTLIER times its prediction counts as that many. No term is negative, for none can make a step
+    faster: one that would be is left out.
+    """
     terms = np.array([_terms(work, ragged) for work in works], np.float64)
     taken = np.array(seconds, np.float64)
-    found = _not_negative(terms / taken[:, np.newaxis])
-    predicted = terms @ found
-    errors = np.abs(predicted / taken - 1)
+    predicted, found = taken, np.zeros(terms.shape[1])
+    for _ in range(_MOST_ROUNDS):
+        before = found
+        target = np.minimum(taken, OUTLIER * predicted) / predicted
+        found = _not_negative(terms / predicted[:, np.newaxis], target)
+        predicted = np.maximum(terms @ found, 1e-9)
+        if np.allclose(found, before, rtol=1e-9, atol=0.0):
+            break
     spread = float(((taken - taken.mean()) ** 2).sum())
     r_squared = 1 - float(((predicted - taken) ** 2).sum()) / spread if spread else 1.0
+    error = float(np.abs(predicted / taken - 1).mean())
     cost = Measured(ragged, tuple(found.tolist()))
-    return Fit(cost, r_squared, float(errors.max()), float(errors.mean()), len(works))
+    return Fit(cost, r_squared, error, float(predicted.sum() / taken.sum()), len(works))
 
 
-def _not_negative(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Coefficients >= 0 for which `scaled` times them is near 1."""
+def _not_negative(scaled: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Coefficients >= 0 for which `scaled` times them is near `target`."""
     kept = np.flatnonzero(scaled.any(axis=0))
     found = np.zeros(scaled.shape[1])
     while kept.size:
         columns = scaled[:, kept]
         size = np.linalg.norm(columns, axis=0)  # keys are a thousand times as many as sequences
-        solved = np.linalg.lstsq(columns / size, np.ones(len(scaled)), rcond=None)[0] / size
+        solved = np.linalg.lstsq(columns / size, target, rcond=None)[0] / size
         if (solved >= 0).all():
             found[kept] = solved
             break

@@ -1,42 +1,47 @@
-"""What the steps of an emitted model take on this machine, by running them."""
+"""What the steps of an emitted model take on this machine: its real server, asked by more and more clients at once."""
 
 from __future__ import annotations
 
-import time
+import signal
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from trtbuild.errors import BuildError, InputError
+from trtbuild.loadtest.bench import BenchOptions, bench
+from trtbuild.loadtest.endpoint import GrpcAddress
+from trtbuild.loadtest.lengths import Lengths, Shape
+from trtbuild.loadtest.target import Asking
+from trtbuild.loadtest.workload import WorkloadOptions
 from trtbuild.progress import Progress, Silent
 from trtbuild.serving.config import ServingConfig
 from trtbuild.serving.engine import make_scheduler
-from trtbuild.serving.errors import BackendError
-from trtbuild.serving.runners import open_runner
-from trtbuild.serving.runners.base import Runner, StepRow
-from trtbuild.simulation.cost import Cost, Work
-from trtbuild.simulation.measured import Fit, fit
+from trtbuild.serving.step_log import VARIABLE
+from trtbuild.simulation.cost import Cost
 from trtbuild.simulation.server import Server
+from trtbuild.simulation.steps import Steps, read_steps
+from trtbuild.triton.repository import PACKAGE
+from trtbuild.triton.server import TritonServer
 
-ROUNDS = 5
-"""Each kind of step is run once a round, and its median counts: whatever else the machine does for a while falls on one
-round of all of them."""
-_FIRST_PROMPT = 2
+EACH = 4
+"""Requests of each client; a client alone sends more, for steps of one answer to be as well known as others."""
+LEAST = 12
+SECONDS = 30.0
+"""No request begins later in the time of as many clients."""
 
 
 def find_model(folder: Path) -> Path:
     """The version's folder in what `compile` made, in a model repository, or itself. Raises InputError."""
     if (folder / "serving.json").is_file():
-        return folder
+        return folder.absolute()
     found = sorted(folder.glob("model_repository/*/*/serving.json")) or sorted(folder.glob("*/*/serving.json"))
     if len(found) != 1:
         what = "none" if not found else f"{len(found)}: name one model's version folder"
         raise InputError(
             f"--measured {folder}: it must hold one emitted model (NAME/1/serving.json), and holds {what}."
         )
-    return found[0].parent
+    return found[0].parent.absolute()
 
 
 def read_config(version: Path) -> ServingConfig:
@@ -47,29 +52,31 @@ def read_config(version: Path) -> ServingConfig:
         raise InputError(f"{version / 'serving.json'}: {error}") from error
 
 
-def measure(config: ServingConfig, version: Path, progress: Progress | None = None) -> tuple[Fit, str]:
-    """Run steps of all sizes that the model takes, on what it would be served by here; what that is comes second.
-    Raises BuildError if nothing here can run it."""
+def measure(config: ServingConfig, version: Path, progress: Progress | None = None) -> Steps:
+    """Serve the model and ask it, greedily, with 1, 2, 4 ... clients up to its slots, prompts and answers of all
+    lengths.
+
+    Must be called in the main thread (see TritonServer). Raises InputError without a tritonserver or the load
+    generator's parts, BuildError if the model cannot be served or fails.
+    """
+    if not (version / PACKAGE / "step_log.py").is_file():
+        raise InputError(
+            f"The model in {version} records no steps: a trtbuild before this one compiled it. Do it again."
+        )
     progress = progress or Silent()
-    progress.stage("load")
-    try:
-        runner = open_runner(config, version, lambda line: None)
-    except BackendError as error:
-        raise BuildError(str(error)) from error
-    progress.stage("measure")
-    try:
-        steps = list(_steps(config))
-        taken = np.empty((ROUNDS, len(steps)))
-        for _, rows in steps:  # memory and threads are there afterwards
-            runner.step(rows)
-        for number in range(ROUNDS):
-            for place, (_, rows) in enumerate(steps):
-                taken[number, place] = _time(runner, rows)
-                progress.update(number * len(steps) + place + 1, taken.size)
-    finally:
-        runner.close()
-    seconds = np.median(taken, axis=0).tolist()
-    return fit([work for work, _ in steps], seconds, ragged=config.cache.page_size > 0), runner.description
+    name = version.parent.name
+    only_it = ["--model-control-mode=explicit", f"--load-model={name}"]
+    with tempfile.TemporaryDirectory(prefix="trtbuild-steps-") as folder:
+        with TritonServer(
+            version.parent.parent, arguments=only_it, environment={VARIABLE: folder}, progress=progress
+        ) as server:
+            progress.stage("measure")
+            counts = list(_doubling(config.cache.slots))
+            for place, clients in enumerate(counts):
+                progress.update(place, len(counts), f"{clients} at once")
+                _ask(GrpcAddress(server.grpc_url, name), version, _workload(config, clients))
+            progress.update(len(counts), len(counts))
+        return read_steps(Path(folder) / f"{config.model_name}.csv")
 
 
 def served(config: ServingConfig, cost: Cost) -> Server:
@@ -79,48 +86,34 @@ def served(config: ServingConfig, cost: Cost) -> Server:
     return Server(cost, scheduler.policy, cache.pages, cache.page_size, config.cache.capacity)
 
 
-def _time(runner: Runner, rows: list[StepRow]) -> float:
-    begin = time.perf_counter()
-    runner.step(rows)
-    return time.perf_counter() - begin
+def _ask(endpoint: GrpcAddress, version: Path, workload: WorkloadOptions) -> None:
+    result = bench(endpoint, BenchOptions(workload, asking=Asking(temperature=0.0), tokenizer=version))
+    run = result.measured[0].run
+    if run.signal is not None:
+        signal.raise_signal(run.signal)
+    for record in run.records:
+        if record.message:
+            raise BuildError(f"A request to the model failed while its steps were measured: {record.message}")
 
 
-def _steps(config: ServingConfig) -> Iterator[tuple[Work, list[StepRow]]]:
-    """Answers alone, parts of prompts alone, and in the plugin form both together; as many as there is room for."""
-    capacity, slots = config.cache.capacity, config.cache.slots
-    sizes = [size for size in _doubling(_FIRST_PROMPT, config.prefill_chunk) if size <= capacity]
-    for batch in _doubling(1, slots):
-        for start in dict.fromkeys((min(16, capacity - 1), capacity // 4, capacity // 2, capacity - 1)):
-            if rows := _rows(config, [(start, 1)] * batch):
-                yield Work(answers=batch, answered=batch * (start + 1)), rows
-    for size in sizes:
-        attended = size * (size + 1) // 2
-        for start in dict.fromkeys((0, (capacity - size) // 2, capacity - size)):
-            if rows := _rows(config, [(start, size)]):
-                yield Work(1, size, start + size, size * start + attended), rows
-        if config.cache.page_size and slots > 1:
-            half, start = slots // 2, capacity // 2
-            if rows := _rows(config, [(0, size), *[(start, 1)] * half]):
-                yield Work(1, size, size, attended, half, half * (start + 1)), rows
+def _workload(config: ServingConfig, clients: int) -> WorkloadOptions:
+    capacity = config.cache.capacity
+    return WorkloadOptions(
+        clients=clients,
+        seconds=SECONDS,
+        requests=max(LEAST, EACH * clients),
+        seed=clients,  # no prompt of one is another's
+        input_tokens=Lengths(Shape.LOGNORMAL, max(1, capacity // 16), 1.0),
+        output_tokens=Lengths(Shape.LOGNORMAL, min(48, max(1, capacity // 16)), 0.7),
+        most_input=max(1, capacity * 3 // 4),
+        most_output=max(1, capacity // 8),
+    )
 
 
-def _doubling(first: int, last: int) -> list[int]:
-    """From `first`, each twice or four times the one before, up to `last` itself."""
-    factor = 2 if last <= 16 * first else 4
-    found = []
-    while first < last:
-        found.append(first)
-        first *= factor
-    return [*found, last]
-
-
-def _rows(config: ServingConfig, parts: list[tuple[int, int]]) -> list[StepRow]:
-    """A step of parts of (start, size), each a sequence; none if the cache has too few pages."""
-    cache, rows, used = config.cache, [], 0
-    source = np.random.default_rng(0)
-    for start, size in parts:
-        needed = -(-(start + size) // cache.page_size) if cache.page_size else 1
-        tokens = source.integers(0, config.vocab_size, size).tolist()
-        rows.append(StepRow(list(range(used, used + needed)), tokens, start, start + size, True))
-        used += needed
-    return rows if used <= (cache.pages if cache.page_size else cache.slots) else []
+def _doubling(last: int) -> Iterator[int]:
+    """1, each twice the one before, and `last`."""
+    count = 1
+    while count < last:
+        yield count
+        count *= 2
+    yield last

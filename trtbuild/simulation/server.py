@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from trtbuild.serving.cache import KVCache
 from trtbuild.serving.config import Level
 from trtbuild.serving.scheduler import Plan, Policy, Scheduler
-from trtbuild.simulation.cost import Cost, Roofline, Work
+from trtbuild.serving.work import Work, work_of
+from trtbuild.simulation.cost import Cost, Roofline
 from trtbuild.slo import Slo, with_aims
 
 PAGE_SIZE = 64
@@ -40,22 +41,8 @@ class Server:
         return Scheduler(KVCache(self.pages, self.page_size, reuse=False, together=together), self.policy)
 
     def work(self, plan: Plan) -> Work:
-        """Of a step. In the native form, which knows slots instead of pages, the answers are one run over a contiguous
-        range of slots that looks at as many positions of each as the longest row has (runners/base.py)."""
-        prompts = len(plan.rows) - plan.answers
-        tokens = positions = attended = 0
-        for _, start, size in plan.rows[:prompts]:
-            tokens += size
-            positions += start + size
-            attended += size * start + size * (size + 1) // 2
-        answers = plan.answers
-        if not answers or self.policy.mixes:
-            answered = answers + sum([row[1] for row in plan.rows[prompts:]])
-        else:
-            slots = [row.sequence.table.pages[0] for row in plan.rows[prompts:]]
-            answers = max(slots) - min(slots) + 1
-            answered = answers * (1 + max(row.start for row in plan.rows[prompts:]))
-        return Work(prompts, tokens, positions, attended, answers, answered)
+        """Of a step."""
+        return work_of(plan, mixes=self.policy.mixes)
 
 
 def modelled(roofline: Roofline, *, batch: int, slo: Slo) -> Server:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trtbuild.progress import Progress, Silent
-from trtbuild.simulation.cost import Work
+from trtbuild.serving.work import Work
 from trtbuild.simulation.outcome import Outcome
 from trtbuild.simulation.server import Server
 from trtbuild.simulation.workload import Workload

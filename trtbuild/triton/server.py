@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -63,16 +63,18 @@ class TritonServer:
         log_file: Path | None = None,
         installation: Installation | None = None,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         progress: Progress | None = None,
     ) -> None:
         """`repository` is the folder of models. `log_file` None takes a new file in the system's folder for temporary
-        ones; `installation` None takes `find_server()`'s; `arguments` go to tritonserver as they are; `timeout` is
-        how many seconds loading may take."""
+        ones; `installation` None takes `find_server()`'s; `arguments` go to tritonserver as they are, and
+        `environment` is added to this process's; `timeout` is how many seconds loading may take."""
         self._repository = repository
         self._ports = ports
         self._installation = installation
         self._arguments = tuple(arguments)
+        self._environment = dict(environment or {})
         self._timeout = timeout
         self._progress = progress or Silent()
         self.log_file = log_file
@@ -121,7 +123,7 @@ class TritonServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(installation),
+                env={**_environment(installation), **self._environment},
                 start_new_session=True,
             )
         try:
