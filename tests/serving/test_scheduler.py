@@ -157,6 +157,24 @@ def test_a_place_that_falls_free_at_once_is_waited_for() -> None:
     assert rows(step(scheduler, now=8.2, seconds=0.1)) == [(2, 0, 2)] and scheduler.preemptions == 0
 
 
+@pytest.mark.parametrize(("limit", "waits"), [(20, True), (100, False)])
+def test_nobody_is_preempted_for_one_that_keeps_to_its_objective_all_the_same(limit: int, waits: bool) -> None:
+    """An answer's token takes 0.1 s. Of an objective of 5 s one may wait 2.5: for 16 tokens, and not for 96."""
+    levels = (replace(LEVELS[0], ttft_objective=5.0), *LEVELS[1:])
+    scheduler = make(pages=8, batch=1, reuse=False, levels=levels)
+    low = sequence(2, limit=limit, priority=3)
+    scheduler.add(low)
+    step(scheduler, now=0.0, seconds=0.01)
+    for i in range(3):
+        step(scheduler, now=1.0 + i, seconds=0.1)
+    scheduler.add(sequence(2, priority=1, arrival=10.0))
+    step(scheduler, now=10.0, seconds=0.1)
+    assert (low.status is Status.RUNNING) is waits and scheduler.preemptions == (not waits)
+    if waits:  # nothing was computed for a while: 1.5 s are needed, and 1.4 are left
+        step(scheduler, now=11.1)
+        assert low.status is Status.WAITING and scheduler.preemptions == 1
+
+
 def test_what_was_preempted_goes_on_from_what_is_left_in_the_cache() -> None:
     scheduler = make(pages=12, page_size=16, batch=1)
     low = sequence(40, priority=3)
