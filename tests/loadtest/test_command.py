@@ -179,3 +179,14 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     raise AssertionError("it took too long")
+
+
+@SLOW
+@pytest.mark.parametrize("missing", ["hpack", "httptools"])
+def test_without_the_extra(trtbuild: Command, url: str, front: Front, missing: str) -> None:
+    (trtbuild.place / f"{missing}.py").write_text(f"raise ImportError('No module named {missing}')")
+    target = url if missing == "hpack" else front.url
+    command = ("bench", target, "--model", MODEL, "--rate", "1", "--requests", "1")
+    result = trtbuild(*command, PYTHONPATH=str(trtbuild.place))
+    assert result.returncode == 2 and f"needs {missing} (" in result.stderr
+    assert "pip install 'trtbuild[bench]'" in result.stderr

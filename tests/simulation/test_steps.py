@@ -78,5 +78,8 @@ def test_a_record_from_elsewhere_is_simulated(emitted: Path, tmp_path: Path) -> 
     found = json.loads(result.stdout)
     assert found["server"] == "tiny on nothing" and found["fit"]["steps"] == 4
     assert found["seconds"]["prompt's token"] == pytest.approx(0.01)
+    (tmp_path / "other.csv").write_text(START.replace("tiny", "other") + "1,1,1,0,0,0,0.01\n")
+    other = simulate(*command, "--steps", str(tmp_path / "other.csv"))
+    assert other.returncode == 2 and "is of other on nothing, and" in other.stderr
     missing = simulate(*command, "--steps", "missing.csv")
     assert missing.returncode == 2 and "--steps missing.csv cannot be read" in missing.stderr

@@ -225,6 +225,8 @@ def _measured(folder: Path, recorded: Path | None, quiet: bool) -> tuple[Server,
     config = read_config(version)
     if recorded is not None:
         steps = read_steps(recorded)
+        if not steps.about.startswith(f"{config.model_name} on "):
+            raise InputError(f"--steps {recorded} is of {steps.about}, and {folder} holds {config.model_name}.")
     else:
         with progress(quiet) as shown:
             steps = measure(config, version, shown)

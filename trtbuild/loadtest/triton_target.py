@@ -28,8 +28,8 @@ class TritonTarget:
     """A Target."""
 
     def __init__(self, url: str, model: str, inputs: Collection[str], asking: Asking, label: str) -> None:
-        """`inputs` names those that the model takes; what it does not take is not sent. Raises
-        InputError if a part is missing."""
+        """`inputs` names those that the model takes; what it does not take is not sent. Raises InputError if a
+        part is missing."""
         from tritonclient.grpc import service_pb2
 
         try:

@@ -61,7 +61,7 @@ def measure(config: ServingConfig, version: Path, progress: Progress | None = No
     """
     if not (version / PACKAGE / "step_log.py").is_file():
         raise InputError(
-            f"The model in {version} records no steps: a trtbuild before this one compiled it. Do it again."
+            f"The model in {version} records no steps, since an older trtbuild compiled it. Compile it again."
         )
     progress = progress or Silent()
     name = version.parent.name
