@@ -39,6 +39,7 @@ def mpt(**changes: Any) -> dict[str, Any]:
         ("opt-125m", {"activation_function": "tanh"}, "'tanh'"),
         ("bloom-560m", {"apply_residual_connection_post_layernorm": True}, "No published BLOOM has it so"),
         ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False}, "without 'parallel_attn'"),
+        ("falcon-7b", {"num_key_value_heads": 71}, "'num_key_value_heads' is 71, and 1 follows"),
         ("falcon-7b", {"num_attention_heads": 70}, "is not a multiple of 70 heads"),
         ("mpt-7b", {"no_bias": False}, "Only MPTs without biases are known"),
         ("mpt-7b", {"logit_scale": "inv_sqrt_d_model"}, "'logit_scale' is set"),
@@ -73,6 +74,8 @@ def test_falcon_by_its_oldest_names() -> None:
     assert read("falcon-40b", num_kv_heads=None, n_head_kv=8).attention.kv_heads == 8
     assert read("falcon-7b").attention.kv_heads == 1
     assert read("falcon-rw-1b").attention.kv_heads == 32
+    for name, kv_heads in (("falcon-40b", 8), ("falcon-7b", 1), ("falcon-rw-1b", 32)):  # as transformers 5.25 saves it
+        assert read(name, num_key_value_heads=kv_heads).attention.kv_heads == kv_heads
     assert read("falcon-7b").wiring is Wiring.PARALLEL_ONE_NORM
     assert read("falcon-40b").wiring is Wiring.PARALLEL
 

@@ -53,7 +53,14 @@ def read_falcon(config: ConfigReader) -> DecoderSpec:
 def _kv_heads(config: ConfigReader, heads: int) -> int:
     groups = read_either(config, "num_kv_heads", "n_head_kv", default=heads)
     otherwise = 1 if config.flag("multi_query", True) else heads
-    return groups if config.flag("new_decoder_architecture", False) else otherwise
+    found = groups if config.flag("new_decoder_architecture", False) else otherwise
+    derived = config.integer("num_key_value_heads", found)  # transformers 5.25 and later write what follows
+    if derived != found:
+        raise config.refuse(
+            f"the field 'num_key_value_heads' is {derived}, and {found} follows from the other fields",
+            "One of them was changed by hand: undo that.",
+        )
+    return found
 
 
 def _wiring(config: ConfigReader) -> Wiring:
