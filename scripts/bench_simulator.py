@@ -21,8 +21,7 @@ from trtbuild.loadtest.summary import Summary
 from trtbuild.loadtest.target import Asking
 from trtbuild.loadtest.trace import read_trace
 from trtbuild.loadtest.workload import WorkloadOptions
-from trtbuild.simulation.measured import fit
-from trtbuild.simulation.measuring import find_model, measure, read_config, served
+from trtbuild.simulation.measuring import find_model, fitted, measure, read_config, served
 from trtbuild.simulation.run import Policy, serve
 from trtbuild.simulation.steps import read_steps
 from trtbuild.simulation.summary import summary
@@ -42,7 +41,7 @@ def main() -> None:
     version = find_model(arguments.compiled)
     config = read_config(version)
     steps = read_steps(arguments.steps) if arguments.steps else measure(config, version)
-    found = fit(steps.works, steps.seconds, ragged=config.cache.page_size > 0)
+    found = fitted(config, steps)
     print(f"{steps.about}, {found.steps} steps")
     print(f"fit: R² {found.r_squared:.3f}, mean relative error {found.mean_error:.0%}, in all {found.total:.2f}")
     print("µs: " + ", ".join(f"{name} {1e6 * seconds:.4g}" for name, seconds in found.cost.terms.items()), flush=True)

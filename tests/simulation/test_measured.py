@@ -17,8 +17,8 @@ SLOT = Measured(False, (4e-3, 1e-3, 2e-6, 5e-3, 3e-4, 1e-7))
 RAGGED = Measured(True, (4e-3, 5e-4, 3e-4, 1e-7))
 
 
-def random_works(ragged: bool, count: int = 400) -> list[Work]:
-    """Steps of any kind; in the native form a prompt's and the answers' keys differ."""
+def random_works(count: int = 400) -> list[Work]:
+    """Steps of any kind."""
     generator = np.random.default_rng(5)
     works = []
     for _ in range(count):
@@ -34,7 +34,7 @@ def random_works(ragged: bool, count: int = 400) -> list[Work]:
 
 @pytest.mark.parametrize("cost", [SLOT, RAGGED])
 def test_what_steps_took_is_what_they_cost(cost: Measured) -> None:
-    works = random_works(cost.ragged)
+    works = random_works()
     found = fit(works, [cost.step(work) for work in works], ragged=cost.ragged)
     assert found.cost.seconds == pytest.approx(cost.seconds, rel=1e-6)
     assert found.r_squared == pytest.approx(1.0) and found.mean_error < 1e-6 and found.total == pytest.approx(1.0)
@@ -42,7 +42,7 @@ def test_what_steps_took_is_what_they_cost(cost: Measured) -> None:
 
 
 def test_noise_makes_steps_neither_shorter_nor_longer() -> None:
-    works = random_works(False, 4000)
+    works = random_works(4000)
     noise = np.random.default_rng(0).lognormal(-(0.4**2) / 2, 0.4, len(works))  # of mean 1
     taken = [SLOT.step(work) * factor for work, factor in zip(works, noise, strict=True)]
     found = fit(works, taken, ragged=False)

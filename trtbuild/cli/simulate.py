@@ -217,8 +217,7 @@ def _modelled(model: Size, gpu: Board, gpus: int, batch: int, slo: Slo) -> tuple
 
 
 def _measured(folder: Path, recorded: Path | None, quiet: bool) -> tuple[Server, dict[str, Any]]:
-    from trtbuild.simulation.measured import fit
-    from trtbuild.simulation.measuring import find_model, measure, read_config, served
+    from trtbuild.simulation.measuring import find_model, fitted, measure, read_config, served
     from trtbuild.simulation.steps import read_steps
 
     version = find_model(folder)
@@ -230,7 +229,7 @@ def _measured(folder: Path, recorded: Path | None, quiet: bool) -> tuple[Server,
     else:
         with progress(quiet) as shown:
             steps = measure(config, version, shown)
-    found = fit(steps.works, steps.seconds, ragged=config.cache.page_size > 0)
+    found = fitted(config, steps)
     if not quiet:
         terms = ", ".join(f"{name} {1e6 * seconds:.4g}" for name, seconds in found.cost.terms.items())
         output.print(f"a step's µs: {terms}", markup=False)

@@ -18,7 +18,7 @@ from typing import Any
 from trtbuild.errors import InputError
 from trtbuild.loadtest.exchange import Exchange
 from trtbuild.loadtest.record import Outcome
-from trtbuild.loadtest.target import CONNECT_SECONDS, Asking
+from trtbuild.loadtest.target import CONNECT_SECONDS, Asking, require
 
 _NO_ROOM = (429, 503)
 _TOO_LATE = (408, 504)
@@ -31,10 +31,7 @@ class OpenAiTarget:
 
     def __init__(self, url: str, model: str, asking: Asking, api_key: str | None = None) -> None:
         """`url` is the base, "http://localhost:9000/v1". Raises InputError if it is none, or a part is missing."""
-        try:
-            import httptools  # noqa: F401
-        except ImportError as error:
-            raise InputError(f"OpenAI's API needs httptools ({error}). pip install 'trtbuild[bench]'") from error
+        require("httptools", "OpenAI's API")
         parts = urllib.parse.urlsplit(url)
         if not parts.hostname:
             raise InputError(f"{url!r} is no address of an API; write it like http://localhost:9000/v1.")

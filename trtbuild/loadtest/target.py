@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,6 +42,14 @@ class Target(Protocol):
         """Send the request now and tell `exchange` what becomes of it; never raises, never waits."""
 
     async def close(self) -> None: ...
+
+
+def require(module: str, what: str) -> None:
+    """Raise InputError, with what to install, if `what` cannot be done since `module` cannot be imported."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"{what} needs {module} ({error}). pip install 'trtbuild[bench]'") from error
 
 
 async def recovers(connect: Callable[[], Awaitable[None]]) -> bool:

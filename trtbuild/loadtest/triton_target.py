@@ -10,11 +10,11 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from trtbuild.errors import BuildError, InputError
+from trtbuild.errors import BuildError
 from trtbuild.loadtest.exchange import Exchange
 from trtbuild.loadtest.http2 import Http2Connection, Http2Error, header_block
 from trtbuild.loadtest.record import Outcome
-from trtbuild.loadtest.target import CONNECT_SECONDS, Asking, split_address
+from trtbuild.loadtest.target import CONNECT_SECONDS, Asking, require, split_address
 from trtbuild.triton.failures import Failure, classify
 from trtbuild.triton.generation import Generation, Sampling, infer_request, read_chunk
 
@@ -32,10 +32,7 @@ class TritonTarget:
         part is missing."""
         from tritonclient.grpc import service_pb2
 
-        try:
-            import hpack  # noqa: F401
-        except ImportError as error:
-            raise InputError(f"Measuring over gRPC needs hpack ({error}). pip install 'trtbuild[bench]'") from error
+        require("hpack", "Measuring over gRPC")
         self.label = label
         self._address = split_address(url)
         self._model = model

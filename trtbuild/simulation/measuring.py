@@ -19,6 +19,7 @@ from trtbuild.serving.config import ServingConfig
 from trtbuild.serving.engine import make_scheduler
 from trtbuild.serving.step_log import VARIABLE
 from trtbuild.simulation.cost import Cost
+from trtbuild.simulation.measured import Fit, fit
 from trtbuild.simulation.server import Server
 from trtbuild.simulation.steps import Steps, read_steps
 from trtbuild.triton.repository import PACKAGE
@@ -77,6 +78,11 @@ def measure(config: ServingConfig, version: Path, progress: Progress | None = No
                 _ask(GrpcAddress(server.grpc_url, name), version, _workload(config, clients))
             progress.update(len(counts), len(counts))
         return read_steps(Path(folder) / f"{config.model_name}.csv")
+
+
+def fitted(config: ServingConfig, steps: Steps) -> Fit:
+    """What the model's steps cost, in the terms of its form."""
+    return fit(steps.works, steps.seconds, ragged=config.cache.page_size > 0)
 
 
 def served(config: ServingConfig, cost: Cost) -> Server:

@@ -11,8 +11,6 @@ from trtbuild.files import read_text
 from trtbuild.serving.step_log import HEADER, VARIABLE
 from trtbuild.serving.work import Work
 
-_FIELDS = HEADER.split(",")
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -42,16 +40,16 @@ def read_steps(file: Path) -> Steps:
 
 
 def _step(file: Path, number: int, line: str) -> tuple[Work, float]:
-    cells = line.split(",")
-    if len(cells) != len(_FIELDS):
-        raise InputError(f"{file}:{number}: {len(cells)} cells where {HEADER} has {len(_FIELDS)}.")
-    for name, cell in zip(_FIELDS, cells[:-1], strict=False):
+    *counts, taken = line.split(",")
+    if len(counts) != len(Work._fields):
+        raise InputError(f"{file}:{number}: {len(counts) + 1} cells where {HEADER} has {len(Work._fields) + 1}.")
+    for name, cell in zip(Work._fields, counts, strict=True):
         if not cell.isdecimal():
             raise InputError(f"{file}:{number}: {name} is {cell!r}; it must be a whole number from 0 on.")
     try:
-        seconds = float(cells[-1])
+        seconds = float(taken)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InputError(f"{file}:{number}: seconds is {cells[-1]!r}; it must be a number above 0.")
-    return Work(*map(int, cells[:-1])), seconds
+        raise InputError(f"{file}:{number}: seconds is {taken!r}; it must be a number above 0.")
+    return Work(*map(int, counts)), seconds
